@@ -1,0 +1,15 @@
+-- What a node may do, where the role ebb_node exists: everything with its own state, but the audit only grows.
+-- Run again after every migration, as the schema's owner.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_node') THEN
+        GRANT USAGE ON SCHEMA ebb TO ebb_node;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ebb TO ebb_node;
+        GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA ebb TO ebb_node;
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb TO ebb_node;
+        REVOKE UPDATE, DELETE, TRUNCATE ON ebb.audit, ebb.audit_block FROM ebb_node;
+        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
+    END IF;
+END
+$$;
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb FROM PUBLIC;

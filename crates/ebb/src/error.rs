@@ -1,0 +1,162 @@
+//! The one public error. It is opaque; callers ask `is_…` questions, people read the message and the hint.
+//! Invariant: an error an operator can meet says what to do next.
+
+use std::fmt;
+
+/// What went wrong, and what to do about it.
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Config,
+    Usage,
+    Refused,
+    Fenced,
+    Unavailable,
+    Database,
+    Failed,
+}
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
+    }
+
+    /// The configuration, or a policy, does not make sense.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(Kind::Config, message)
+    }
+
+    /// A caller asked for something that cannot be asked for.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// Ebb could do it and will not: a rule stands in the way.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, message)
+    }
+
+    /// The lease this work belongs to is somebody else's by now.
+    pub fn fenced(message: impl Into<String>) -> Self {
+        Self::new(Kind::Fenced, message)
+    }
+
+    /// The database cannot be reached for the moment.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unavailable, message)
+    }
+
+    /// Anything else that went wrong.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    /// Adds what the operator can do.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what this error came from.
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Puts what was being done in front of the message.
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.0.message = format!("{doing}: {}", self.0.message);
+        self
+    }
+
+    /// What the operator can do, where there is something.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// The configuration or a policy is wrong.
+    pub fn is_config(&self) -> bool {
+        self.0.kind == Kind::Config
+    }
+
+    /// The call was wrong.
+    pub fn is_usage(&self) -> bool {
+        self.0.kind == Kind::Usage
+    }
+
+    /// A rule stands in the way.
+    pub fn is_refused(&self) -> bool {
+        self.0.kind == Kind::Refused
+    }
+
+    /// The lease was lost; whoever holds it now does the work.
+    pub fn is_fenced(&self) -> bool {
+        self.0.kind == Kind::Fenced
+    }
+
+    /// The database was out of reach; the same call may succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        self.0.kind == Kind::Unavailable
+    }
+
+    /// The five-character SQLSTATE, when PostgreSQL said no.
+    pub fn sqlstate(&self) -> Option<String> {
+        let source = self.0.source.as_ref()?.downcast_ref::<sqlx::Error>()?;
+        Some(source.as_database_error()?.code()?.into_owned())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.0.kind, self.0.message)?;
+        match &self.0.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let (kind, message) = match &error {
+            sqlx::Error::Database(db) => {
+                let code = db.code().unwrap_or_default();
+                // Class 08: connection; 57P01-3: the server goes down or comes up; 53300: no slot free.
+                let gone = code.starts_with("08") || matches!(&*code, "57P01" | "57P02" | "57P03" | "53300");
+                (if gone { Kind::Unavailable } else { Kind::Database }, db.message().to_owned())
+            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Protocol(_) => (Kind::Unavailable, error.to_string()),
+            other => (Kind::Database, other.to_string()),
+        };
+        Error::new(kind, message).with_source(error)
+    }
+}

@@ -1,0 +1,127 @@
+//! Connections. Invariant: every statement runs inside an explicit READ COMMITTED transaction in UTC whose time-outs
+//! are set, so it means the same directly, through a transaction pooler, and whatever a role's defaults are.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
+use sqlx::{ConnectOptions, Connection, Transaction};
+
+use crate::{Error, Result};
+
+/// Where the database is: what a URL, an embedded server or a test says.
+#[derive(Debug, Clone)]
+pub struct Target {
+    options: PgConnectOptions,
+    direct: Option<PgConnectOptions>,
+}
+
+impl Target {
+    /// Parses the `url` of `[database]` and, when there is one, its `direct_url`.
+    pub fn parse(url: &str, direct_url: Option<&str>) -> Result<Self> {
+        let parse = |url: &str| {
+            PgConnectOptions::from_str(url).map_err(|error| {
+                Error::config("the database URL cannot be read")
+                    .with_hint("it looks like postgres://user:password@host:5432/database?sslmode=verify-full")
+                    .with_source(error)
+            })
+        };
+        let direct = direct_url.map(parse).transpose()?;
+        Ok(Self::new(parse(url)?, direct))
+    }
+
+    /// Takes options made elsewhere.
+    pub fn new(options: PgConnectOptions, direct: Option<PgConnectOptions>) -> Self {
+        // A pooler may hand each transaction to another server process: nothing may live in the session.
+        let plain = |options: PgConnectOptions| {
+            options.extra_float_digits(None).statement_cache_capacity(0).disable_statement_logging()
+        };
+        Self { options: plain(options), direct: direct.map(plain) }
+    }
+
+    /// The options, for tools that open their own connection.
+    pub fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
+    /// Whether a `direct_url` was given.
+    pub fn has_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+}
+
+/// A pool, and the way past a pooler for what needs a session.
+#[derive(Debug, Clone)]
+pub struct Database {
+    pool: PgPool,
+    target: Target,
+}
+
+/// The bounds of one transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Guard {
+    /// No statement runs longer.
+    pub statement: Duration,
+    /// No lock is waited for longer; below the server's `deadlock_timeout`, so that Ebb yields first.
+    pub lock: Duration,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { statement: Duration::from_secs(30), lock: Duration::from_millis(500) }
+    }
+}
+
+impl Database {
+    /// Opens a pool of at most `connections`; the first connection is made when it is needed.
+    pub fn open(target: Target, connections: u32, application_name: &str) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(Duration::from_secs(10))
+            .idle_timeout(Duration::from_secs(300))
+            .test_before_acquire(true)
+            .connect_lazy_with(target.options.clone().application_name(application_name));
+        Self { pool, target }
+    }
+
+    /// Begins a transaction with its bounds set.
+    pub async fn begin(&self, guard: Guard) -> Result<Transaction<'static, Postgres>> {
+        let mut tx = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        set_bounds(&mut tx, guard).await?;
+        Ok(tx)
+    }
+
+    /// Begins a transaction with the usual bounds.
+    pub async fn read(&self) -> Result<Transaction<'static, Postgres>> {
+        self.begin(Guard::default()).await
+    }
+
+    /// One connection of its own, past the pooler where `direct_url` names the way: LISTEN, VACUUM, CONCURRENTLY.
+    pub async fn session(&self, application_name: &str) -> Result<PgConnection> {
+        let options = self.target.direct.as_ref().unwrap_or(&self.target.options);
+        Ok(PgConnection::connect_with(&options.clone().application_name(application_name)).await?)
+    }
+
+    /// Where this database is.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Closes every connection.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Result<()> {
+    let statement_ms = guard.statement.as_millis();
+    let lock_ms = guard.lock.as_millis();
+    // One round trip; numbers and constants only.
+    let sql = format!(
+        "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; \
+         SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
+         SET LOCAL idle_in_transaction_session_timeout = {statement_ms}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut **tx).await?;
+    Ok(())
+}

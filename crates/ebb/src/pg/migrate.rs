@@ -1,0 +1,175 @@
+//! Migrations: numbered, forward only, embedded. Invariants: two nodes that start at once run each file once; a file
+//! that was applied is never changed; an older binary refuses a schema with a breaking migration it does not know.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use sqlx::{PgConnection, Postgres, Transaction};
+
+use super::{Database, Guard};
+use crate::{Error, Result};
+
+struct Migration {
+    version: i32,
+    name: &'static str,
+    sql: &'static str,
+}
+
+macro_rules! migrations {
+    ($($version:literal $name:literal),+ $(,)?) => {
+        &[$(Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../../migrations/", $name, ".sql")),
+        }),+]
+    };
+}
+
+const MIGRATIONS: &[Migration] = migrations![
+    1 "0001_core",
+    2 "0002_audit",
+];
+
+/// Applied again after every migration: grants are a state, not a step.
+const GRANTS: &str = include_str!("../../migrations/grants.sql");
+
+/// "ebb_migr" in ASCII; taken for the transaction only, so that poolers do not mind.
+const LOCK: i64 = 0x6562_625f_6d69_6772;
+
+/// What a migration run did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrated {
+    /// The names of the files that were applied, oldest first.
+    pub applied: Vec<String>,
+    /// The version the schema has now.
+    pub version: i32,
+}
+
+/// Brings the `ebb` schema up to this binary's version.
+pub async fn migrate(database: &Database) -> Result<Migrated> {
+    let mut tx = database.begin(Guard { statement: Duration::from_secs(600), lock: Duration::from_secs(60) }).await?;
+    require_writable(&mut tx).await?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").persistent(false).bind(LOCK).execute(&mut *tx).await?;
+    sqlx::raw_sql(
+        "CREATE SCHEMA IF NOT EXISTS ebb;
+         CREATE TABLE IF NOT EXISTS ebb.migration (
+             version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, breaking boolean NOT NULL,
+             applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), applied_by text NOT NULL DEFAULT session_user)",
+    )
+    .execute(&mut *tx)
+    .await
+    .map_err(|error| explain_rights(error.into()))?;
+    let known = applied(&mut tx).await?;
+    refuse_newer(&known)?;
+
+    let mut done = Vec::new();
+    for migration in MIGRATIONS {
+        let checksum = hex::encode(Sha256::digest(migration.sql));
+        match known.iter().find(|row| row.version == migration.version) {
+            Some(row) if row.checksum == checksum => {}
+            Some(row) => {
+                return Err(Error::refused(format!(
+                    "migration {} was applied from a different file than this binary has",
+                    row.name
+                ))
+                .with_hint("run the ebb release that made this schema, or restore the schema from a backup"));
+            }
+            None => {
+                run_file(&mut tx, migration, &checksum).await?;
+                done.push(migration.name.to_owned());
+            }
+        }
+    }
+    sqlx::raw_sql(GRANTS).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(Migrated { applied: done, version: MIGRATIONS.last().map_or(0, |last| last.version) })
+}
+
+/// The schema's version, or `None` when there is no `ebb` schema yet; an error when it is newer than this binary.
+pub async fn schema_version(connection: &mut PgConnection) -> Result<Option<i32>> {
+    let exists: bool = sqlx::query_scalar("SELECT to_regclass('ebb.migration') IS NOT NULL")
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await?;
+    if !exists {
+        return Ok(None);
+    }
+    let rows = applied(connection).await?;
+    refuse_newer(&rows)?;
+    Ok(rows.iter().map(|row| row.version).max())
+}
+
+/// The version this binary brings a schema to.
+pub(crate) fn latest_version() -> i32 {
+    MIGRATIONS.last().map_or(0, |last| last.version)
+}
+
+#[derive(sqlx::FromRow)]
+struct Applied {
+    version: i32,
+    name: String,
+    checksum: String,
+    breaking: bool,
+}
+
+async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>> {
+    Ok(sqlx::query_as("SELECT version, name, checksum, breaking FROM ebb.migration ORDER BY version")
+        .persistent(false)
+        .fetch_all(connection)
+        .await?)
+}
+
+fn refuse_newer(rows: &[Applied]) -> Result<()> {
+    let latest = latest_version();
+    match rows.iter().find(|row| row.version > latest && row.breaking) {
+        None => Ok(()),
+        Some(row) => Err(Error::refused(format!(
+            "the ebb schema has migration {} that this binary ({}) does not understand",
+            row.name,
+            env!("CARGO_PKG_VERSION")
+        ))
+        .with_hint("upgrade this node to the release that migrated the schema")),
+    }
+}
+
+async fn run_file(tx: &mut Transaction<'static, Postgres>, migration: &Migration, checksum: &str) -> Result<()> {
+    sqlx::raw_sql(migration.sql)
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| explain_rights(Error::from(error).context(format!("migration {}", migration.name))))?;
+    sqlx::query("INSERT INTO ebb.migration (version, name, checksum, breaking) VALUES ($1, $2, $3, $4)")
+        .persistent(false)
+        .bind(migration.version)
+        .bind(migration.name)
+        .bind(checksum)
+        .bind(migration.sql.lines().any(|line| line.starts_with("-- breaking:")))
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+async fn require_writable(tx: &mut Transaction<'static, Postgres>) -> Result<()> {
+    let (version, standby): (i32, bool) =
+        sqlx::query_as("SELECT current_setting('server_version_num')::int, pg_is_in_recovery()")
+            .persistent(false)
+            .fetch_one(&mut **tx)
+            .await?;
+    if version < 140_000 {
+        return Err(Error::refused(format!("PostgreSQL {} is too old: Ebb needs 14 or newer", version / 10_000))
+            .with_hint("TID range scans, which the sweep relies on, came with version 14"));
+    }
+    if standby {
+        return Err(Error::refused("this server is a read-only replica")
+            .with_hint("point [database] url at the primary; libpq-style URLs may name it through a proxy or DNS"));
+    }
+    Ok(())
+}
+
+fn explain_rights(error: Error) -> Error {
+    match error.sqlstate().as_deref() {
+        Some("42501") => error.with_hint(
+            "run `ebb migrate` as the schema's owner, or first: GRANT CREATE ON DATABASE … TO <the user that migrates>",
+        ),
+        _ => error,
+    }
+}

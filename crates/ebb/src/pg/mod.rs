@@ -1,0 +1,24 @@
+//! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
+
+mod connect;
+mod ident;
+mod migrate;
+
+pub use connect::{Database, Guard, Target};
+pub use ident::{Ident, Literal, Relation};
+pub use migrate::{Migrated, migrate, schema_version};
+
+/// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! sql {
+    ($file:literal) => {
+        sqlx::query(include_str!(concat!("sql/", $file, ".sql"))).persistent(false)
+    };
+    ($file:literal as $row:ty) => {
+        sqlx::query_as::<_, $row>(include_str!(concat!("sql/", $file, ".sql"))).persistent(false)
+    };
+    ($file:literal scalar $value:ty) => {
+        sqlx::query_scalar::<_, $value>(include_str!(concat!("sql/", $file, ".sql"))).persistent(false)
+    };
+}
