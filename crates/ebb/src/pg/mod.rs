@@ -1,5 +1,8 @@
 //! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
 
+pub mod catalog;
+pub mod expression;
+
 mod connect;
 mod ident;
 mod migrate;

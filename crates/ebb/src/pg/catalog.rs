@@ -1,0 +1,272 @@
+//! What the catalog knows: which table a person meant, the leaves that hold its rows, the type of a column, the index
+//! that helps. Invariant: a name becomes a [`Relation`] here and nowhere else, and only when it exists.
+
+use sqlx::PgConnection;
+
+use super::Relation;
+use crate::{Error, Result, sql};
+
+/// A table a policy may be about: ordinary, partitioned or with inheritance children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its object id.
+    pub oid: u32,
+    /// Its name.
+    pub relation: Relation,
+    /// The role that owns it.
+    pub owner: String,
+}
+
+/// A table that holds rows itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its object id.
+    pub oid: u32,
+    /// Its name.
+    pub relation: Relation,
+    /// Rows by the last statistics.
+    pub rows: u64,
+    /// Pages by the last statistics.
+    pub pages: u64,
+}
+
+/// A column and the time it can tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: super::Ident,
+    /// Its type, through any domain.
+    pub base_type: String,
+    /// Whether it may be null.
+    pub not_null: bool,
+}
+
+/// What helps to find due rows by their column.
+#[derive(Debug, Clone, PartialEq, Default, sqlx::FromRow)]
+pub struct ColumnIndex {
+    /// A valid B-tree over all rows that starts with the column.
+    pub index_name: Option<String>,
+    /// How far heap order follows the column: near ±1 when it does.
+    pub correlation: Option<f64>,
+    /// `pg_stats.n_distinct`: a count, or minus a share of the rows.
+    pub distinct_values: Option<f64>,
+    /// The share of nulls.
+    pub null_share: Option<f64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct RelationRow {
+    oid: i64,
+    schema: String,
+    name: String,
+    kind: String,
+    owner: String,
+    persistence: String,
+}
+
+/// Finds the table that was typed. `a.b`, `"a"."b"`, mixed case and dots inside names all work as long as exactly one
+/// existing table is meant.
+pub async fn table(connection: &mut PgConnection, typed: &str) -> Result<Table> {
+    let readings = readings(typed)?;
+    let mut names: Vec<String> = readings.iter().map(|(_, name)| name.clone()).collect();
+    names.extend(readings.iter().map(|(_, name)| name.to_lowercase()));
+    let rows = sql!("relations" as RelationRow).bind(&names).fetch_all(&mut *connection).await?;
+
+    // The first reading that names something wins: exactly as typed before folded to lower case.
+    for (schema, name) in &readings {
+        let mut hits: Vec<&RelationRow> = rows
+            .iter()
+            .filter(|row| row.name == *name && schema.as_ref().is_none_or(|schema| row.schema == *schema))
+            .collect();
+        if schema.is_none() && hits.iter().any(|row| row.schema == "public") {
+            hits.retain(|row| row.schema == "public");
+        }
+        match hits.as_slice() {
+            [] => continue,
+            [row] => return usable(row, typed),
+            several => {
+                let found: Vec<String> =
+                    several.iter().map(|row| Relation::new(&row.schema, &row.name).label()).collect();
+                return Err(Error::config(format!("table {typed} could be any of {}", found.join(", ")))
+                    .with_hint("write it with its schema"));
+            }
+        }
+    }
+    Err(unknown_table(connection, typed).await)
+}
+
+fn usable(row: &RelationRow, typed: &str) -> Result<Table> {
+    let relation = Relation::new(&row.schema, &row.name);
+    let refuse = |what: &str, hint: &str| Err(Error::config(format!("{typed} is {what}")).with_hint(hint));
+    match row.kind.as_str() {
+        "v" => return refuse("a view", "name the table that holds the rows"),
+        "m" => return refuse("a materialized view", "name the table that it is made from"),
+        "f" => return refuse("a foreign table", "run Ebb on the server that holds the rows"),
+        "S" => return refuse("a sequence", "name a table"),
+        _ => {}
+    }
+    if row.schema == "pg_catalog" || row.schema == "information_schema" {
+        return refuse("a system catalog", "policies are for your own tables");
+    }
+    if row.schema == "ebb" {
+        return refuse("one of Ebb's own tables", "Ebb sweeps them itself; see [keep]");
+    }
+    if row.persistence == "t" {
+        return refuse("a temporary table", "it goes away with its session");
+    }
+    Ok(Table { oid: row.oid as u32, relation, owner: row.owner.clone() })
+}
+
+async fn unknown_table(connection: &mut PgConnection, typed: &str) -> Error {
+    let error = Error::config(format!("there is no table {typed}"));
+    let Ok(names) = sql!("relation_names" scalar String).fetch_all(connection).await else { return error };
+    match nearest(typed, names.iter().map(String::as_str)) {
+        Some(name) => error.with_hint(format!("did you mean {name}?")),
+        None => error.with_hint("write it as schema.table; names with capitals or dots in double quotes"),
+    }
+}
+
+/// The candidate nearest to what was typed, when one is near at all.
+pub(crate) fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(typed, candidate), candidate))
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// Every way to read what was typed, most literal first: (schema, name).
+fn readings(typed: &str) -> Result<Vec<(Option<String>, String)>> {
+    let mut readings = Vec::new();
+    if typed.is_empty() || typed.contains('\0') {
+        return Err(Error::config("a table has a name").with_hint("write it as schema.table"));
+    }
+    if !typed.contains('"') {
+        for (at, _) in typed.match_indices('.') {
+            readings.push((Some(typed[..at].to_owned()), typed[at + 1..].to_owned()));
+        }
+        readings.push((None, typed.to_owned()));
+    }
+    if let Some(parts) = sql_name(typed) {
+        match parts.as_slice() {
+            [name] => readings.push((None, name.clone())),
+            [schema, name] => readings.push((Some(schema.clone()), name.clone())),
+            _ => {}
+        }
+    }
+    if readings.is_empty() {
+        return Err(Error::config(format!("{typed} is not a table name"))
+            .with_hint(r#"write it as schema.table, or "Schema"."Table" with the quotes of SQL"#));
+    }
+    Ok(readings)
+}
+
+/// Reads `a."B""c"` the way SQL does: unquoted parts fold to lower case.
+fn sql_name(typed: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = typed.trim();
+    loop {
+        let (part, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            let mut part = String::new();
+            let mut chars = quoted.char_indices().peekable();
+            loop {
+                match chars.next()? {
+                    (_, '"') if matches!(chars.peek(), Some((_, '"'))) => {
+                        part.push('"');
+                        chars.next();
+                    }
+                    (at, '"') => break (part, &quoted[at + 1..]),
+                    (_, c) => part.push(c),
+                }
+            }
+        } else {
+            let end = rest.find('.').unwrap_or(rest.len());
+            (rest[..end].to_lowercase(), &rest[end..])
+        };
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match after.strip_prefix('.') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Some(parts),
+            None => return None,
+        }
+    }
+}
+
+/// The tables that hold the rows of `table`; foreign partitions are refused.
+pub async fn leaves(connection: &mut PgConnection, oid: u32) -> Result<Vec<Leaf>> {
+    #[derive(sqlx::FromRow)]
+    struct Row {
+        oid: i64,
+        schema: String,
+        name: String,
+        kind: String,
+        rows: i64,
+        pages: i64,
+    }
+    let rows = sql!("leaves" as Row).bind(i64::from(oid)).fetch_all(connection).await?;
+    rows.into_iter()
+        .map(|row| {
+            let relation = Relation::new(row.schema, row.name);
+            if row.kind == "f" {
+                return Err(Error::config(format!("partition {} is a foreign table", relation.label()))
+                    .with_hint("run Ebb on the server that holds its rows, and name there the table itself"));
+            }
+            Ok(Leaf { oid: row.oid as u32, relation, rows: row.rows.max(0) as u64, pages: row.pages.max(0) as u64 })
+        })
+        .collect()
+}
+
+/// The column that was named, exactly or folded to lower case.
+pub async fn column(connection: &mut PgConnection, relation: &Relation, oid: u32, typed: &str) -> Result<Column> {
+    #[derive(sqlx::FromRow)]
+    struct Row {
+        name: String,
+        base_type: String,
+        not_null: bool,
+    }
+    let rows = sql!("columns" as Row).bind(i64::from(oid)).fetch_all(connection).await?;
+    let folded = typed.to_lowercase();
+    match rows.iter().find(|row| row.name == typed).or_else(|| rows.iter().find(|row| row.name == folded)) {
+        Some(row) => {
+            Ok(Column { name: super::Ident::new(&row.name), base_type: row.base_type.clone(), not_null: row.not_null })
+        }
+        None => {
+            let error = Error::config(format!("table {} has no column {typed}", relation.label()));
+            Err(match nearest(typed, rows.iter().map(|row| row.name.as_str())) {
+                Some(name) => error.with_hint(format!("did you mean {name}?")),
+                None => error,
+            })
+        }
+    }
+}
+
+/// The index and the statistics of a column in one leaf.
+pub async fn column_index(connection: &mut PgConnection, leaf: &Leaf, column: &Column) -> Result<ColumnIndex> {
+    Ok(sql!("column_index" as ColumnIndex)
+        .bind(i64::from(leaf.oid))
+        .bind(column.name.as_str())
+        .bind(leaf.relation.schema.as_str())
+        .bind(leaf.relation.name.as_str())
+        .fetch_one(connection)
+        .await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_literally_first_and_like_sql_after() {
+        assert_eq!(
+            readings("Public.K").expect("a name"),
+            vec![(Some("Public".into()), "K".into()), (None, "Public.K".into()), (Some("public".into()), "k".into()),]
+        );
+        assert_eq!(readings(r#"public."My.Table""#).expect("a name"), vec![(Some("public".into()), "My.Table".into())]);
+        assert_eq!(readings(r#""a""b""#).expect("a name"), vec![(None, "a\"b".into())]);
+        assert!(readings("").is_err());
+        assert!(readings(r#"a."b"#).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! Expressions that people write (`where`, `set`): checked by the server's own parser, never by a copy of it.
+//! Invariants: what gets out of here is one boolean expression over one table, without subqueries, that calls only
+//! immutable or stable functions, and its text means the same under any `search_path`.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{Ident, Relation};
+use crate::{Error, Result, sql};
+
+/// A boolean expression as the server understood it. `Display` writes the canonical SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expression(String);
+
+impl std::fmt::Display for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({})", self.0)
+    }
+}
+
+/// Checks a filter against the table it is for. Must be called inside a transaction; leaves nothing behind.
+pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &str) -> Result<Expression> {
+    one_expression(typed)?;
+    probe(connection, relation, typed).await
+}
+
+/// Checks a value that a column is to be set to; the result is the condition that it would change the row.
+pub async fn change(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    column: &Ident,
+    typed: &str,
+) -> Result<Expression> {
+    one_expression(typed)?;
+    probe(connection, relation, &format!("{column} IS DISTINCT FROM (\n{typed}\n)")).await
+}
+
+/// The server reads the expression as a CHECK of a temporary table of the same shape: that alone forbids subqueries,
+/// aggregates and anything that is not boolean, and gives the parsed tree to look for volatile calls in.
+async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &str) -> Result<Expression> {
+    let (schema, name) = (&relation.schema, &relation.name);
+    let steps = format!(
+        "SAVEPOINT ebb_probe; SET LOCAL standard_conforming_strings = on; \
+         CREATE TEMPORARY TABLE {name} (LIKE {relation}) ON COMMIT DROP; \
+         SET LOCAL search_path = {schema}, public"
+    );
+    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *connection).await?;
+    let check = format!("ALTER TABLE pg_temp.{name} ADD CONSTRAINT ebb_probe CHECK (\n{expression}\n)");
+    // The extended protocol takes exactly one statement, whatever the text holds.
+    let checked = sqlx::query(AssertSqlSafe(check)).persistent(false).execute(&mut *connection).await;
+    let read = match checked {
+        Err(error) => Err(explain(error.into())),
+        Ok(_) => read_back(connection).await,
+    };
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_probe; RELEASE SAVEPOINT ebb_probe").execute(connection).await?;
+    read
+}
+
+async fn read_back(connection: &mut PgConnection) -> Result<Expression> {
+    sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *connection).await?;
+    let (tree, text): (String, String) = sqlx::query_as(
+        "SELECT conbin::text, pg_get_expr(conbin, conrelid) FROM pg_constraint
+         WHERE conname = 'ebb_probe' AND connamespace = pg_my_temp_schema()",
+    )
+    .persistent(false)
+    .fetch_one(&mut *connection)
+    .await?;
+    let mut functions = numbers_after(&tree, ":funcid ");
+    functions.extend(numbers_after(&tree, ":opfuncid "));
+    let volatile = sql!("volatile_calls" scalar String)
+        .bind(&functions)
+        .bind(numbers_after(&tree, ":opno "))
+        .bind(numbers_after(&tree, ":resulttype "))
+        .fetch_optional(&mut *connection)
+        .await?;
+    match volatile {
+        None => Ok(Expression(text)),
+        Some(function) => Err(Error::config(format!("it calls {function}, which is volatile"))
+            .with_hint("only immutable and stable functions may decide what is deleted")),
+    }
+}
+
+fn numbers_after(tree: &str, field: &str) -> Vec<i64> {
+    tree.match_indices(field)
+        .filter_map(|(at, _)| tree[at + field.len()..].split([' ', '}', ')']).next()?.parse().ok())
+        .filter(|oid| *oid != 0)
+        .collect()
+}
+
+fn explain(error: Error) -> Error {
+    let message = error.to_string();
+    match error.sqlstate().as_deref() {
+        Some("0A000") if message.contains("subquer") => {
+            Error::config("it has a subquery").with_hint("a filter looks at its own row only")
+        }
+        Some("0A000" | "42803" | "42P20") => Error::config(message.replace("check constraints", "a filter")),
+        Some("42804") => {
+            Error::config("it is not a boolean expression").with_hint("write a condition, like status = 'sent'")
+        }
+        Some(
+            "42601" | "42703" | "42883" | "42P01" | "42725" | "22007" | "22P02" | "42846" | "42704" | "3F000" | "22008",
+        ) => Error::config(message),
+        _ => error,
+    }
+}
+
+/// Refuses what could end the expression early: a second statement, a comment, an unbalanced bracket, a parameter.
+fn one_expression(typed: &str) -> Result<()> {
+    let refuse = |what: &str| Err(Error::config(what.to_owned()).with_hint("write one boolean expression"));
+    if typed.trim().is_empty() {
+        return refuse("it is empty");
+    }
+    let mut open = Vec::new();
+    let mut chars = typed.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        match c {
+            '\0' => return refuse("it has a NUL character"),
+            ';' => return refuse("it has a semicolon"),
+            '$' if !before.is_alphanumeric() && before != '_' => return refuse("it has a $ outside of a string"),
+            '-' if chars.peek() == Some(&'-') => return refuse("it has a comment"),
+            '/' if chars.peek() == Some(&'*') => return refuse("it has a comment"),
+            '(' | '[' => open.push(c),
+            ')' if open.pop() != Some('(') => return refuse("its brackets do not match"),
+            ']' if open.pop() != Some('[') => return refuse("its brackets do not match"),
+            '\'' => {
+                let escapes = matches!(before, 'e' | 'E');
+                skip_quoted(&mut chars, '\'', escapes).ok_or_else(|| Error::config("a string in it does not end"))?;
+            }
+            '"' => {
+                skip_quoted(&mut chars, '"', false).ok_or_else(|| Error::config("a quoted name in it does not end"))?;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    if open.is_empty() { Ok(()) } else { refuse("its brackets do not match") }
+}
+
+/// Moves past the closing quote; a doubled quote is part of the text.
+fn skip_quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char, escapes: bool) -> Option<()> {
+    loop {
+        match chars.next()? {
+            '\\' if escapes => {
+                chars.next()?;
+            }
+            c if c == quote => {
+                if chars.peek() != Some(&quote) {
+                    return Some(());
+                }
+                chars.next();
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_expression;
+
+    #[test]
+    fn tricks_that_end_an_expression_early_are_refused() {
+        for trick in [
+            "",
+            " ",
+            "true; drop table x",
+            "true -- and",
+            "true /* x */",
+            "true) or (true",
+            "(a",
+            "a]",
+            "a = 'x",
+            "a = \"x",
+            "$1 = 1",
+            "$$x$$ = a",
+            "a = E'\\'",
+            "\0",
+        ] {
+            assert!(one_expression(trick).is_err(), "{trick:?} passed");
+        }
+        for fine in
+            ["a = 'it''s; -- fine'", "\"a;b\" > 1", "a[1] = any(array[1,2])", "a = E'\\''", "a$b = 1", "(a) or (b)"]
+        {
+            assert!(one_expression(fine).is_ok(), "{fine:?} refused");
+        }
+    }
+}
