@@ -1,5 +1,7 @@
 //! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
 
+pub mod binaries;
+
 mod connect;
 mod ident;
 mod migrate;
