@@ -1,1 +1,12 @@
-//! Test support.
+//! What the tests stand on: a real PostgreSQL per test process, a database per test, a clock that moves, nodes that
+//! die and a network that fails. Nothing here sleeps for luck; waiting is waiting for a condition.
+
+mod database;
+mod eventually;
+mod server;
+mod temp;
+
+pub use database::{TestDatabase, advance, database, empty_database, empty_database_on};
+pub use eventually::eventually;
+pub use server::{Mode, Server, own_server, server};
+pub use temp::TempDir;

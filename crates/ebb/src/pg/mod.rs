@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod expression;
+pub mod binaries;
 
 mod connect;
 mod ident;
