@@ -2,6 +2,7 @@
 //! without disturbing the traffic, and with proof.
 
 pub mod pg;
+pub mod policy;
 
 mod error;
 

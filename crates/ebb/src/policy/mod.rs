@@ -1,0 +1,246 @@
+//! Typed policies. A policy's spec is a JSON map with exactly the keys of `ebb.toml`; the file, `ebb policy set` and
+//! the database all go through [`Policy::parse`]. Invariant: inside the engine an invalid policy has no type.
+
+mod cadence;
+mod expire;
+mod field;
+mod name;
+mod once;
+mod settings;
+mod size;
+mod term;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+pub use cadence::{At, Cadence, Window, Zone};
+pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
+pub use field::{FieldError, FieldErrors, Invalid, Spot};
+pub(crate) use field::{Reader, did_you_mean, nearest};
+pub use name::Name;
+pub use once::OnceNamespace;
+pub use settings::{Keep, Pacing};
+pub use size::Size;
+pub use term::{Term, human};
+
+/// A policy's keys as they are stored: those of `ebb.toml`, without its name.
+pub type Spec = Map<String, Value>;
+
+/// What sort of policy it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `[[expire]]`: rows that are past their time go.
+    Expire,
+    /// `[[retain]]`: subjects and what belongs to them.
+    Retain,
+    /// `[[partition]]`: tables split by time.
+    Partition,
+    /// `[[resources]]`: short-lived things outside.
+    Resources,
+    /// `[[schedule]]`: recurring events.
+    Schedule,
+    /// `[once.NAME]`: a namespace of keys that count once.
+    Once,
+    /// `[sinks.NAME]`: where events go.
+    Sink,
+    /// `[pacing]`, `[keep]` and the like.
+    Settings,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 8] = [
+        Kind::Expire,
+        Kind::Retain,
+        Kind::Partition,
+        Kind::Resources,
+        Kind::Schedule,
+        Kind::Once,
+        Kind::Sink,
+        Kind::Settings,
+    ];
+
+    /// The word for it in the database and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expire => "expire",
+            Self::Retain => "retain",
+            Self::Partition => "partition",
+            Self::Resources => "resources",
+            Self::Schedule => "schedule",
+            Self::Once => "once",
+            Self::Sink => "sink",
+            Self::Settings => "settings",
+        }
+    }
+
+    /// The kind a word stands for.
+    pub fn parse(word: &str) -> Result<Self, Invalid> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| {
+            let words = Self::ALL.map(Self::as_str);
+            let hint = nearest(word, words).map_or_else(|| format!("it is one of {}", words.join(", ")), did_you_mean);
+            Invalid::new(format!("{word:?} is no kind of policy")).hint(hint)
+        })
+    }
+
+    /// The keys of an entry that hold a single value: what an environment variable or `key=value` can set.
+    pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
+        match (self, name) {
+            (Self::Expire, _) => expire::SCALARS,
+            (Self::Once, _) => once::SCALARS,
+            (Self::Settings, "pacing") => settings::PACING,
+            (Self::Settings, "keep") => settings::KEEP,
+            _ => &[],
+        }
+    }
+
+    /// What a text means for a key (`batch.rows`, `enabled`), as JSON: numbers and flags where the key has them, text
+    /// otherwise. The entry decides afterwards whether it is right.
+    pub fn value(self, name: &str, key: &str, text: &str) -> Value {
+        let scalar = self.scalars(name).iter().find(|scalar| scalar.path() == key);
+        scalar.map_or_else(|| Value::from(text), |scalar| scalar.value(text))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A key with a single value, by its dotted path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scalar {
+    /// Always text.
+    Text(&'static str),
+    /// A number or a flag; what is neither stays text (`"off"`).
+    Plain(&'static str),
+}
+
+impl Scalar {
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Text(path) | Self::Plain(path) => path,
+        }
+    }
+
+    pub(crate) fn value(self, text: &str) -> Value {
+        let plain = match self {
+            Self::Text(_) => None,
+            Self::Plain(_) => serde_json::from_str::<Value>(text).ok().filter(|v| v.is_number() || v.is_boolean()),
+        };
+        plain.unwrap_or_else(|| Value::from(text))
+    }
+}
+
+/// A policy that makes sense.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Policy {
+    /// `[[expire]]`.
+    Expire(Expire),
+    /// `[once.NAME]`.
+    Once(OnceNamespace),
+    /// `[pacing]`.
+    Pacing(Pacing),
+    /// `[keep]`.
+    Keep(Keep),
+}
+
+impl Policy {
+    /// Reads a spec. Every key that is wrong is in the error.
+    pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
+        match (kind, name) {
+            (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
+            (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
+            (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
+            (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
+            _ => Err(whole(format!("this version of Ebb does not run {kind} policies yet"))),
+        }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Expire(expire) => expire.name.as_str(),
+            Self::Once(once) => once.name.as_str(),
+            Self::Pacing(_) => "pacing",
+            Self::Keep(_) => "keep",
+        }
+    }
+
+    /// What sort it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Expire(_) => Kind::Expire,
+            Self::Once(_) => Kind::Once,
+            Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
+        }
+    }
+
+    /// Whether it is switched on.
+    pub fn enabled(&self) -> bool {
+        match self {
+            Self::Expire(expire) => expire.enabled,
+            Self::Once(once) => once.enabled,
+            Self::Pacing(_) | Self::Keep(_) => true,
+        }
+    }
+}
+
+fn whole(message: String) -> FieldErrors {
+    FieldErrors(vec![FieldError { path: Vec::new(), spot: Spot::Value, message, hint: None }])
+}
+
+/// Reads the entry's name, which its spec may repeat.
+fn read_name(reader: &mut Reader<'_>, name: &str) -> Option<Name> {
+    if let Some(repeated) = reader.take("name")
+        && repeated.as_str() != Some(name)
+    {
+        reader.refuse("name", Invalid::new(format!("`name` is {repeated}, but the policy is called {name:?}")));
+    }
+    name.parse().map_err(|invalid| reader.refuse("name", invalid)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list that serves environment variables and the reader that serves everything must not drift apart.
+    #[test]
+    fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
+        let of = [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")];
+        for (kind, name) in of {
+            let mut spec = Spec::new();
+            spec.insert("zzzzzzzz".into(), Value::Bool(true));
+            let known = Policy::parse(kind, name, &spec).unwrap_err().0;
+            let known = known.iter().find(|error| error.message.contains("zzzzzzzz")).unwrap().hint.clone().unwrap();
+            let known: Vec<&str> = known.strip_prefix("known here: ").unwrap().split(", ").collect();
+            let first = |path: &'static str| path.split('.').next().unwrap();
+            let listed: Vec<&str> = kind.scalars(name).iter().map(|scalar| first(scalar.path())).collect();
+            for key in &known {
+                assert!(*key == "name" || listed.contains(key), "{kind}: {key} is not listed");
+            }
+            for key in &listed {
+                assert!(known.contains(key), "{kind}: {key} is listed and unknown");
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_that_do_not_run_yet_say_so() {
+        let error = Policy::parse(Kind::Retain, "users", &Spec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "this version of Ebb does not run retain policies yet");
+        assert_eq!(Kind::parse("expire").unwrap(), Kind::Expire);
+        assert_eq!(Kind::parse("expires").unwrap_err().hint.unwrap(), "did you mean `expire`?");
+    }
+
+    #[test]
+    fn a_text_becomes_what_its_key_holds() {
+        assert_eq!(Kind::Expire.value("k", "batch.rows", "100"), Value::from(100));
+        assert_eq!(Kind::Expire.value("k", "enabled", "false"), Value::from(false));
+        assert_eq!(Kind::Expire.value("k", "description", "100"), Value::from("100"));
+        assert_eq!(Kind::Settings.value("pacing", "max_lock_waiters", "off"), Value::from("off"));
+    }
+}
