@@ -38,9 +38,6 @@ CREATE TABLE ebb.policy_history (
     PRIMARY KEY (kind, name, version)
 );
 
--- Grows with every change of a policy or a control, so that a node follows by looking at one number.
-CREATE SEQUENCE ebb.change;
-
 -- A unit is one (chore, policy, leaf table). Any node may run it when next_at has passed and it gets the lease.
 CREATE TABLE ebb.unit (
     unit            text        PRIMARY KEY,                 -- chore/policy/schema.table

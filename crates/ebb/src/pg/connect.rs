@@ -98,8 +98,13 @@ impl Database {
 
     /// One connection of its own, past the pooler where `direct_url` names the way: LISTEN, VACUUM, CONCURRENTLY.
     pub async fn session(&self, application_name: &str) -> Result<PgConnection> {
+        Ok(PgConnection::connect_with(&self.session_options(application_name)).await?)
+    }
+
+    /// The options of such a connection.
+    pub(crate) fn session_options(&self, application_name: &str) -> PgConnectOptions {
         let options = self.target.direct.as_ref().unwrap_or(&self.target.options);
-        Ok(PgConnection::connect_with(&options.clone().application_name(application_name)).await?)
+        options.clone().application_name(application_name)
     }
 
     /// Where this database is.

@@ -1,0 +1,136 @@
+//! When a row is due, as SQL. Invariant: never early, whatever the column's type: a date has passed when its day has
+//! ended in the declared zone, a timestamp without zone is read in that zone, an integer counts whole units.
+
+use jiff::Timestamp;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::pg::catalog::Column;
+use crate::pg::{Ident, Literal};
+use crate::policy::{EpochUnit, Expire, Zone};
+use crate::{Error, Result};
+
+/// The kinds of column that tell a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeType {
+    TimestampTz,
+    Timestamp,
+    Date,
+    Epoch(EpochUnit),
+}
+
+impl TimeType {
+    /// Reads the catalog's type; integers need a `unit`, the others must not have one.
+    pub(crate) fn of(column: &Column, unit: Option<EpochUnit>) -> Result<TimeType> {
+        let name = column.name.as_str();
+        match (column.base_type.as_str(), unit) {
+            ("timestamp with time zone", None) => Ok(TimeType::TimestampTz),
+            ("timestamp without time zone", None) => Ok(TimeType::Timestamp),
+            ("date", None) => Ok(TimeType::Date),
+            ("bigint" | "integer", Some(unit)) => Ok(TimeType::Epoch(unit)),
+            ("bigint" | "integer", None) => Err(Error::config(format!("column {name} is an integer"))
+                .with_hint(r#"say what it counts since 1970: unit = "s" or unit = "ms""#)),
+            (base, Some(_)) => Err(Error::config(format!("column {name} is {base}, which has no unit"))
+                .with_hint("remove `unit`; it is for integer columns")),
+            (base, None) => Err(Error::config(format!("column {name} is {base}, which is no time"))
+                .with_hint("use a timestamptz, timestamp, date, bigint or integer column")),
+        }
+    }
+
+    fn sql_type(self) -> &'static str {
+        match self {
+            TimeType::TimestampTz => "timestamptz",
+            TimeType::Timestamp => "timestamp",
+            TimeType::Date => "date",
+            TimeType::Epoch(_) => "int8",
+        }
+    }
+
+    /// `<=`, or `<` where the column names a whole day that must have ended.
+    fn comparison(self) -> &'static str {
+        if self == TimeType::Date { "<" } else { "<=" }
+    }
+
+    /// The moment `cutoff` (a timestamptz expression) in the column's own terms.
+    fn from_moment(self, cutoff: &str, zone: &str) -> String {
+        match self {
+            TimeType::TimestampTz => cutoff.to_owned(),
+            TimeType::Timestamp => format!("({cutoff} AT TIME ZONE {zone})"),
+            TimeType::Date => format!("({cutoff} AT TIME ZONE {zone})::date"),
+            TimeType::Epoch(EpochUnit::Seconds) => format!("floor(extract(epoch FROM {cutoff}))::int8"),
+            TimeType::Epoch(EpochUnit::Millis) => format!("floor(extract(epoch FROM {cutoff}) * 1000)::int8"),
+        }
+    }
+
+    /// The moment that a value of the column stands for.
+    fn to_moment(self, value: &str, zone: &str) -> String {
+        match self {
+            TimeType::TimestampTz => value.to_owned(),
+            TimeType::Timestamp => format!("({value} AT TIME ZONE {zone})"),
+            TimeType::Date => format!("(({value} + 1)::timestamp AT TIME ZONE {zone})"),
+            TimeType::Epoch(EpochUnit::Seconds) => format!("to_timestamp({value}::float8)"),
+            TimeType::Epoch(EpochUnit::Millis) => format!("to_timestamp({value}::float8 / 1000)"),
+        }
+    }
+}
+
+/// A column, what it means, and the cutoff of this run in its terms.
+#[derive(Debug, Clone)]
+pub(crate) struct Due {
+    pub(crate) column: Ident,
+    time: TimeType,
+    zone: Zone,
+    older_than: Option<String>,
+    /// The moment the run's cutoff stands for.
+    pub(crate) cutoff: Timestamp,
+    /// The cutoff as a constant of the column's type.
+    literal: String,
+}
+
+impl Due {
+    /// Fixes the cutoff, by the database's clock.
+    pub(crate) async fn fix(connection: &mut PgConnection, policy: &Expire, column: &Column) -> Result<Due> {
+        let time = TimeType::of(column, policy.unit)?;
+        let zone = Literal(policy.zone.name()).to_string();
+        let older_than = policy.older_than.as_ref().map(|term| {
+            let interval = term.to_interval();
+            format!("make_interval(months => {}, days => {}, secs => {})",
+                interval.months, interval.days, interval.microseconds as f64 / 1e6)
+        });
+        let moment = match &older_than {
+            Some(term) => format!("(ebb.now() - {term})"),
+            None => "ebb.now()".to_owned(),
+        };
+        let sql = format!("SELECT {moment}, ({})::text", time.from_moment(&moment, &zone));
+        let (cutoff, text): (jiff_sqlx::Timestamp, String) =
+            sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
+        let mut due = Due {
+            column: column.name.clone(),
+            time,
+            zone: policy.zone.clone(),
+            older_than,
+            cutoff: cutoff.to_jiff(),
+            literal: String::new(),
+        };
+        due.literal = due.constant(&text);
+        Ok(due)
+    }
+
+    /// A value of the column, as text the server printed, turned into a constant again.
+    pub(crate) fn constant(&self, text: &str) -> String {
+        format!("{}::{}", Literal(text), self.time.sql_type())
+    }
+
+    /// The whole condition of time.
+    pub(crate) fn condition(&self) -> String {
+        format!("{} {} {}", self.column, self.time.comparison(), self.literal)
+    }
+
+    /// When a value of the column became due.
+    pub(crate) fn due_at(&self, value: &str) -> String {
+        let moment = self.time.to_moment(value, &Literal(self.zone.name()).to_string());
+        match &self.older_than {
+            Some(term) => format!("({moment} + {term})"),
+            None => moment,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! expire: whatever is past its time goes away, from any table, leaf by leaf, by the fastest way its layout allows.
+//! Invariants: the cutoff is fixed when a run starts, so a run ends; a row goes only if the whole condition holds in
+//! the statement that removes it; rows that others hold are passed by, tried once more at the end, never waited for.
+
+pub(crate) mod brake;
+pub(crate) mod due;
+pub(crate) mod shape;
+pub(crate) mod store;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+
+use crate::audit::{Entry, RowEntry, SubjectKey};
+use crate::pg::catalog::{self, Leaf, Table};
+use crate::pg::{Ident, expression};
+use crate::policy::{Action, AuditDetail, BatchSize, Expire};
+use crate::spine::batch::Batch;
+use crate::spine::pacing::Pacer;
+use crate::spine::{Chore, Outcome, Recovery};
+use crate::{Error, Result};
+use due::Due;
+use shape::Shape;
+use store::{Act, Range, Swept, Target};
+
+/// How long a batch waits for a row that somebody holds before it passes by.
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// One run over one leaf.
+pub(crate) struct Sweep {
+    policy: Arc<Expire>,
+    target: Target,
+    way: Way,
+    shape: Shape,
+    /// Ranges where somebody held rows; looked at once more at the end.
+    passed_by: VecDeque<Range>,
+    second_pass: bool,
+    skip_locked: bool,
+    skipped: u64,
+    subject_key: Option<Arc<SubjectKey>>,
+}
+
+/// How far the first pass has come.
+#[derive(Debug, Clone)]
+enum Way {
+    Keys { from: Option<String> },
+    Pages { next: u64, end: u64 },
+    Rows { after: String },
+    Done,
+}
+
+/// Checks everything that can be wrong with a policy over a table; the result is ready for SQL over `leaf`.
+pub(crate) async fn target(
+    connection: &mut PgConnection,
+    policy: &Expire,
+    table: &Table,
+    leaf: &Leaf,
+) -> Result<Target> {
+    let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
+    let due = Due::fix(connection, policy, &column).await?;
+    let filter = match &policy.filter {
+        None => None,
+        Some(typed) => {
+            let checked = expression::filter(connection, &table.relation, typed).await;
+            Some(checked.map_err(|error| error.context(format!("`where` of {}", policy.name)))?)
+        }
+    };
+    let act = match &policy.action {
+        Action::Delete => Act::Delete,
+        Action::Set(changes) => {
+            let mut checked = Vec::new();
+            for (name, value) in changes {
+                let column = catalog::column(connection, &leaf.relation, leaf.oid, name).await?.name;
+                let differs = expression::change(connection, &table.relation, &column, value)
+                    .await
+                    .map_err(|error| error.context(format!("`set` of {name} in {}", policy.name)))?;
+                checked.push((column, value.clone(), differs));
+            }
+            Act::Set(checked)
+        }
+    };
+    let key = match policy.audit {
+        AuditDetail::Batch => None,
+        AuditDetail::Rows => Some(store::key_columns(connection, leaf.oid).await?),
+    };
+    let role = policy.role.as_ref().map(Ident::new);
+    Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key })
+}
+
+impl Sweep {
+    /// Fixes the cutoff and finds the way through the leaf.
+    pub(crate) async fn prepare(
+        connection: &mut PgConnection,
+        policy: Arc<Expire>,
+        table: &Table,
+        leaf: &Leaf,
+        subject_key: Option<Arc<SubjectKey>>,
+    ) -> Result<Sweep> {
+        let target = target(connection, &policy, table, leaf).await?;
+        if target.key.is_some() && subject_key.is_none() {
+            return Err(Error::config(format!("policy {} records rows, and there is no subject key", policy.name))
+                .with_hint("set subject_key in [audit] and run `ebb apply`, which creates it"));
+        }
+        let pages = store::pages_now(connection, leaf.oid).await?;
+        let shape = shape::choose(connection, &policy, &target, leaf, pages).await?;
+        let way = match (&shape, policy.batch) {
+            (Shape::Keyset { .. }, _) => Way::Keys { from: None },
+            (Shape::Physical { .. }, BatchSize::Adaptive) => Way::Pages { next: 0, end: pages },
+            (Shape::Physical { .. }, BatchSize::Fixed { .. }) => Way::Rows { after: "(0,0)".into() },
+        };
+        let (passed_by, second_pass, skip_locked, skipped) = (VecDeque::new(), false, false, 0);
+        Ok(Sweep { policy, target, way, shape, passed_by, second_pass, skip_locked, skipped, subject_key })
+    }
+
+    /// The pacer that fits the policy and the way.
+    pub(crate) fn pacer(&self) -> Pacer {
+        match (self.policy.batch, &self.way) {
+            (BatchSize::Fixed { rows, pause }, _) => Pacer::fixed(rows, pause),
+            (BatchSize::Adaptive, Way::Pages { .. }) => Pacer::adaptive(32, 1, 1 << 17),
+            (BatchSize::Adaptive, _) => Pacer::adaptive(1000, 10, 200_000),
+        }
+    }
+
+    /// What the run would take.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn range(&self, size: u64) -> Option<Range> {
+        let size = size.max(1);
+        if self.second_pass {
+            return self.passed_by.front().cloned();
+        }
+        match &self.way {
+            Way::Keys { from } => Some(Range::Keys { from: from.clone(), to: None, limit: size }),
+            Way::Pages { next, end } => Some(Range::Pages { from: *next, to: (next + size).min(*end) }),
+            Way::Rows { after } => Some(Range::Rows { after: after.clone(), limit: size }),
+            Way::Done => None,
+        }
+    }
+
+    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
+        store::bound_locks(batch.connection(), LOCK_WAIT).await?;
+        let swept = store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?;
+        if swept.rows > 0 {
+            self.record(batch, &swept).await?;
+        }
+        if self.second_pass {
+            self.after_second_look(batch, &range, &swept).await?;
+        } else {
+            if self.skip_locked {
+                self.passed_by.push_back(looked_at(&range, &swept));
+                self.skip_locked = false;
+            }
+            self.move_on(&range, &swept);
+        }
+        let more = !matches!(self.way, Way::Done) || self.begin_second_pass();
+        Ok(Outcome { changed: swept.rows as u64, more })
+    }
+
+    /// Where the first pass goes on.
+    fn move_on(&mut self, range: &Range, swept: &Swept) {
+        let full = |limit: u64| swept.picked as u64 >= limit;
+        self.way = match (&self.way, range) {
+            (Way::Pages { end, .. }, Range::Pages { to, .. }) if to < end => Way::Pages { next: *to, end: *end },
+            (Way::Rows { .. }, Range::Rows { limit, .. }) if full(*limit) => match &swept.last {
+                Some(last) => Way::Rows { after: last.clone() },
+                None => Way::Done,
+            },
+            (Way::Keys { from }, Range::Keys { limit, .. }) if full(*limit) => {
+                // Rows that are due and do not go (a trigger keeps them), all of one value: only addresses get past.
+                if swept.last == *from && swept.rows < swept.picked {
+                    Way::Rows { after: "(0,0)".into() }
+                } else {
+                    Way::Keys { from: swept.last.clone() }
+                }
+            }
+            _ => Way::Done,
+        };
+    }
+
+    fn begin_second_pass(&mut self) -> bool {
+        let any = !self.passed_by.is_empty();
+        self.second_pass = any;
+        self.skip_locked = any;
+        any
+    }
+
+    /// After the second look at a range: what is still there stays for the next run, counted.
+    async fn after_second_look(&mut self, batch: &mut Batch, range: &Range, swept: &Swept) -> Result<()> {
+        let limit = match range {
+            Range::Pages { .. } => None,
+            Range::Rows { limit, .. } | Range::Keys { limit, .. } => Some(*limit),
+        };
+        if limit.is_some_and(|limit| swept.picked as u64 >= limit && swept.rows > 0) {
+            return Ok(());
+        }
+        self.passed_by.pop_front();
+        if self.passed_by.is_empty() {
+            self.skipped = store::count_due_in_leaf(batch.connection(), &self.target, 100_000).await?;
+        }
+        Ok(())
+    }
+
+    /// The record of this batch, in its own transaction.
+    async fn record(&self, batch: &mut Batch, swept: &Swept) -> Result<()> {
+        let claim = &batch.claim;
+        let mut entry = Entry::new("expire", "ebb");
+        entry.policy = Some(claim.unit.policy.clone());
+        entry.policy_version = Some(claim.policy_version);
+        entry.relation = Some(claim.unit.leaf.clone());
+        entry.rows = swept.rows;
+        entry.cutoff = Some(self.target.due.cutoff.into());
+        entry.due_from = swept.due_from;
+        entry.due_to = swept.due_to;
+        entry.run = Some(batch.run);
+        entry.node = Some(claim.node.clone());
+        if let Action::Set(changes) = &self.policy.action {
+            let columns: Vec<&str> = changes.iter().map(|(column, _)| column.as_str()).collect();
+            entry.details = serde_json::json!({ "set": columns });
+        }
+        match (&swept.keys, &swept.dues, &self.subject_key) {
+            (Some(keys), Some(dues), Some(subject_key)) => {
+                let rows: Vec<RowEntry> =
+                    keys.iter().zip(dues).map(|(key, due)| RowEntry::new(subject_key, key, Some(*due))).collect();
+                entry.rows = 1;
+                entry.insert_rows(batch.connection(), &rows).await?;
+            }
+            _ => {
+                entry.insert(batch.connection()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The range that a batch really covered, for the second look.
+fn looked_at(range: &Range, swept: &Swept) -> Range {
+    match range {
+        Range::Keys { from, limit, .. } => {
+            Range::Keys { from: from.clone(), to: swept.last.clone().filter(|_| swept.picked as u64 >= *limit), limit: *limit }
+        }
+        other => other.clone(),
+    }
+}
+
+impl Chore for Sweep {
+    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
+        self.step(batch).boxed()
+    }
+
+    fn recover(&mut self, error: &Error) -> Recovery {
+        match error.sqlstate().as_deref() {
+            // Somebody holds a row, or moved it to another partition: only this range again, passing by what is held.
+            Some("55P03" | "40P01" | "40001") if !self.skip_locked => {
+                self.skip_locked = true;
+                Recovery::Again
+            }
+            Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
+            _ => Recovery::GiveUp,
+        }
+    }
+
+    fn cutoff(&self) -> Option<Timestamp> {
+        Some(self.target.due.cutoff)
+    }
+
+    fn shape(&self) -> Option<String> {
+        Some(self.shape.to_string())
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
+    }
+}

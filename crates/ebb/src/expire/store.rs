@@ -1,0 +1,286 @@
+//! The sweep's SQL over users' tables, composed from quoted names, checked expressions and constants only.
+//! Invariants: every DELETE and UPDATE carries the whole condition itself; ctids are used with ONLY, leaf by leaf.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::due::Due;
+use crate::pg::expression::Expression;
+use crate::pg::{Ident, Relation};
+use crate::audit::Moment;
+use crate::{Result, sql};
+
+/// What happens to a due row.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    Delete,
+    /// `SET` list, and the condition that it changes anything.
+    Set(Vec<(Ident, String, Expression)>),
+}
+
+/// One leaf made ready: everything a statement over it needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) leaf: Relation,
+    pub(crate) due: Due,
+    pub(crate) filter: Option<Expression>,
+    pub(crate) act: Act,
+    /// Statements run under this role.
+    pub(crate) role: Option<Ident>,
+    /// The columns that name a row in the audit, when each row is recorded; empty when it has no key.
+    pub(crate) key: Option<Vec<Ident>>,
+}
+
+/// Where in a leaf a batch looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Range {
+    /// Pages from (inclusive) to (exclusive).
+    Pages { from: u64, to: u64 },
+    /// Physical order after a row address, at most so many rows.
+    Rows { after: String, limit: u64 },
+    /// Column order from a value on (inclusive; none: the bottom) to another (inclusive), at most so many rows.
+    Keys { from: Option<String>, to: Option<String>, limit: u64 },
+}
+
+/// What one statement did.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Swept {
+    /// Rows found due in the range, for those ranges that count them.
+    pub(crate) picked: i64,
+    /// Rows changed.
+    pub(crate) rows: i64,
+    pub(crate) due_from: Option<Moment>,
+    pub(crate) due_to: Option<Moment>,
+    /// The last address or value that was looked at.
+    pub(crate) last: Option<String>,
+    /// With row records: each row's key and due time.
+    pub(crate) keys: Option<Vec<String>>,
+    pub(crate) dues: Option<Vec<Moment>>,
+}
+
+impl Target {
+    /// The whole condition that makes a row go, now and at the moment it goes.
+    pub(crate) fn condition(&self) -> String {
+        let mut condition = self.due.condition();
+        if let Some(filter) = &self.filter {
+            condition = format!("{condition} AND {filter}");
+        }
+        if let Act::Set(changes) = &self.act {
+            let changed: Vec<String> = changes.iter().map(|(_, _, differs)| differs.to_string()).collect();
+            condition = format!("{condition} AND ({})", changed.join(" OR "));
+        }
+        condition
+    }
+
+    /// Changes what is due in a range. With `skip_locked` rows that others hold are passed by instead of waited for.
+    pub(crate) fn statement(&self, range: &Range, skip_locked: bool) -> String {
+        let (leaf, condition) = (&self.leaf, self.condition());
+        let verb = match &self.act {
+            Act::Delete => format!("DELETE FROM ONLY {leaf}"),
+            Act::Set(changes) => {
+                let list: Vec<String> =
+                    changes.iter().map(|(column, value, _)| format!("{column} = ({value})")).collect();
+                format!("UPDATE ONLY {leaf} SET {}", list.join(", "))
+            }
+        };
+        let column = &self.due.column;
+        let lock = if skip_locked { "FOR UPDATE SKIP LOCKED" } else { "" };
+        let key = self.key_sql();
+        let (due_from, due_to) = (self.due.due_at("min(due)"), self.due.due_at("max(due)"));
+        let (keys, dues) = match &self.key {
+            Some(_) => ("array_agg(key)".to_owned(), format!("array_agg({})", self.due.due_at("due"))),
+            None => ("NULL::text[]".to_owned(), "NULL::timestamptz[]".to_owned()),
+        };
+        let summary = |picked: &str, last: &str| {
+            format!(
+                "SELECT {picked} AS picked, count(*) AS rows, {due_from} AS due_from, {due_to} AS due_to, \
+                 {last} AS last, {keys} AS keys, {dues} AS dues FROM gone"
+            )
+        };
+        let returning = format!("RETURNING {column} AS due{key}");
+        let pick = match range {
+            Range::Pages { from, to } if !skip_locked => {
+                let pages = pages(*from, *to);
+                return format!(
+                    "WITH gone AS ({verb} WHERE {pages} AND {condition} {returning}) {}",
+                    summary("count(*)", "NULL::text")
+                );
+            }
+            Range::Pages { from, to } => {
+                format!("SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {} AND {condition} {lock}",
+                    pages(*from, *to))
+            }
+            Range::Rows { after, limit } => format!(
+                "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} \
+                 WHERE ctid > {}::tid AND {condition} LIMIT {limit} {lock}",
+                crate::pg::Literal(after)
+            ),
+            Range::Keys { from, to, limit } => {
+                let from = from.as_ref().map(|from| format!("{column} >= {} AND ", self.due.constant(from)));
+                let to = to.as_ref().map(|to| format!("{column} <= {} AND ", self.due.constant(to)));
+                format!(
+                    "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {}{}{condition} \
+                     ORDER BY {column} LIMIT {limit} {lock}",
+                    from.unwrap_or_default(),
+                    to.unwrap_or_default()
+                )
+            }
+        };
+        let last = match range {
+            Range::Rows { .. } => "(SELECT max(place)::text FROM pick)",
+            _ => "(SELECT max(value)::text FROM pick)",
+        };
+        format!(
+            "WITH pick AS MATERIALIZED ({pick}), \
+             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} {returning}) {}",
+            summary("(SELECT count(*) FROM pick)", last)
+        )
+    }
+
+    fn key_sql(&self) -> String {
+        match self.key.as_deref() {
+            None => String::new(),
+            Some([]) => ", ctid::text AS key".to_owned(),
+            Some(columns) => {
+                let list: Vec<String> = columns.iter().map(Ident::to_string).collect();
+                format!(", jsonb_build_array({})::text AS key", list.join(", "))
+            }
+        }
+    }
+}
+
+fn pages(from: u64, to: u64) -> String {
+    format!("ctid >= '({from},0)'::tid AND ctid < '({to},0)'::tid")
+}
+
+/// Runs one statement under the policy's role.
+pub(crate) async fn sweep(
+    connection: &mut PgConnection,
+    target: &Target,
+    range: &Range,
+    skip_locked: bool,
+) -> Result<Swept> {
+    as_role(connection, target.role.as_ref()).await?;
+    let swept = sqlx::query_as(AssertSqlSafe(target.statement(range, skip_locked)))
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await?;
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok(swept)
+}
+
+/// Bounds lock waits for the rest of the transaction; commits need not wait for the disk, since a sweep that is lost
+/// with its record is derived again.
+pub(crate) async fn bound_locks(connection: &mut PgConnection, wait: std::time::Duration) -> Result<()> {
+    let sql = format!("SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off", wait.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if let Some(role) = role {
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
+    }
+    Ok(())
+}
+
+async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if role.is_some() {
+        sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// Rows and due rows of a table with all its leaves, by looking at about `sample_pages` pages, or at all of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Count {
+    pub(crate) total: f64,
+    pub(crate) due: f64,
+    /// Counted, not estimated.
+    pub(crate) exact: bool,
+}
+
+/// Estimates by sampling whole pages; statistics are not asked, because what must be noticed is new to them.
+pub(crate) async fn estimate(
+    connection: &mut PgConnection,
+    table: &Relation,
+    target: &Target,
+    table_pages: u64,
+    sample_pages: u64,
+) -> Result<Count> {
+    as_role(connection, target.role.as_ref()).await?;
+    let share = sample_pages as f64 / table_pages.max(1) as f64;
+    let sample = if share >= 0.5 { String::new() } else { format!("TABLESAMPLE SYSTEM ({})", share * 100.0) };
+    let sql = format!("SELECT count(*), count(*) FILTER (WHERE {}) FROM {table} {sample}", target.condition());
+    let (total, due): (i64, i64) =
+        sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    back_from_role(connection, target.role.as_ref()).await?;
+    let scale = if share >= 0.5 { 1.0 } else { share };
+    Ok(Count { total: total as f64 / scale, due: due as f64 / scale, exact: share >= 0.5 })
+}
+
+/// Counts due rows of a table with all its leaves, no further than `limit`.
+pub(crate) async fn count_due(
+    connection: &mut PgConnection,
+    table: &Relation,
+    target: &Target,
+    limit: u64,
+) -> Result<u64> {
+    as_role(connection, target.role.as_ref()).await?;
+    let sql = format!("SELECT count(*) FROM (SELECT FROM {table} WHERE {} LIMIT {limit}) AS due", target.condition());
+    let due: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok(due as u64)
+}
+
+/// The same over one leaf alone.
+pub(crate) async fn count_due_in_leaf(connection: &mut PgConnection, target: &Target, limit: u64) -> Result<u64> {
+    as_role(connection, target.role.as_ref()).await?;
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT FROM ONLY {} WHERE {} LIMIT {limit}) AS due",
+        target.leaf,
+        target.condition()
+    );
+    let due: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok(due as u64)
+}
+
+/// Pages of a leaf's file at the moment.
+pub(crate) async fn pages_now(connection: &mut PgConnection, leaf: u32) -> Result<u64> {
+    let pages: i64 = sql!("pages_now" scalar i64).bind(i64::from(leaf)).fetch_one(connection).await?;
+    Ok(pages as u64)
+}
+
+/// The planner's idea of how many rows of a leaf are due: statistics, no reading.
+pub(crate) async fn planned_rows(connection: &mut PgConnection, target: &Target) -> Result<f64> {
+    let sql = format!("EXPLAIN (FORMAT JSON) SELECT FROM ONLY {} WHERE {}", target.leaf, target.condition());
+    let plan: serde_json::Value =
+        sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
+    Ok(plan[0]["Plan"]["Plan Rows"].as_f64().unwrap_or(0.0))
+}
+
+/// The primary key's columns of a leaf; empty when it has none.
+pub(crate) async fn key_columns(connection: &mut PgConnection, leaf: u32) -> Result<Vec<Ident>> {
+    let names: Vec<String> = sql!("key_columns" scalar String).bind(i64::from(leaf)).fetch_all(connection).await?;
+    Ok(names.into_iter().map(Ident::new).collect())
+}
+
+/// An allowance, or the mark of a brake that tripped.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct BrakeRow {
+    pub(crate) allow_rows: Option<i64>,
+}
+
+pub(crate) async fn brake(connection: &mut PgConnection, policy: &str) -> Result<Option<BrakeRow>> {
+    Ok(sql!("brake" as BrakeRow).bind(policy).fetch_optional(connection).await?)
+}
+
+pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, due: u64, limit: &str) -> Result<()> {
+    sql!("trip_brake").bind(policy).bind(due as i64).bind(limit).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    sql!("release_brake").bind(policy).execute(connection).await?;
+    Ok(())
+}

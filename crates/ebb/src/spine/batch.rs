@@ -1,0 +1,83 @@
+//! One transaction of a unit. Invariants: it begins by locking the lease it belongs to (no row, no batch); rows, time
+//! and lock wait are bounded; what it changed and the record of it commit together or not at all.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::store;
+use super::unit::Unit;
+use crate::pg::{Database, Guard};
+use crate::{Error, Result};
+
+/// What a run is known by: every statement on its behalf names these.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) unit: Unit,
+    pub(crate) holder: Uuid,
+    pub(crate) node: String,
+    pub(crate) generation: i64,
+    pub(crate) policy_version: i64,
+}
+
+/// A transaction that holds the lease's row until it ends.
+pub(crate) struct Batch {
+    tx: Transaction<'static, Postgres>,
+    pub(crate) claim: Claim,
+    pub(crate) run: i64,
+    /// How much to do, in the chore's own measure (rows or pages).
+    pub(crate) size: u64,
+}
+
+impl Batch {
+    /// Begins the transaction and takes the fence; an error that `is_fenced` when the lease is somebody else's.
+    pub(crate) async fn begin(
+        database: &Database,
+        claim: &Claim,
+        run: i64,
+        size: u64,
+        timeout: Duration,
+        backend: &watch::Sender<Option<i32>>,
+    ) -> Result<Batch> {
+        let mut tx = database.begin(Guard { statement: timeout, ..Guard::default() }).await?;
+        let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
+        let pid = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+        backend.send_replace(Some(pid));
+        Ok(Batch { tx, claim: claim.clone(), run, size })
+    }
+
+    /// The connection to act on.
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.tx
+    }
+
+    /// Commits what came before the first batch.
+    pub(crate) async fn commit_plain(self) -> Result<()> {
+        self.tx.commit().await?;
+        Ok(())
+    }
+
+    /// Counts the batch and commits.
+    pub(crate) async fn commit(mut self, rows: u64, cutoff: Option<Timestamp>, shape: Option<&str>) -> Result<()> {
+        store::progress(&mut self.tx, self.run, rows, cutoff, shape).await?;
+        self.tx.commit().await?;
+        Ok(())
+    }
+}
+
+/// `ebb/<node>/<unit>`, within PostgreSQL's 63 bytes.
+pub(crate) fn application_name(node: &str, unit: &Unit) -> String {
+    let mut name = format!("ebb/{node}/{unit}");
+    while name.len() > 63 {
+        name.pop();
+    }
+    name
+}
+
+fn fenced(claim: &Claim) -> Error {
+    Error::fenced(format!("unit {} belongs to another holder by now", claim.unit))
+}

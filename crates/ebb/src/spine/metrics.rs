@@ -1,0 +1,66 @@
+//! Metrics, with the names of the contract in one place. A recorder is installed by whoever runs the node; without one
+//! every call here costs nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::unit::Unit;
+use super::work::Summary;
+
+/// A run is over.
+pub(crate) fn run_finished(unit: &Unit, summary: &Summary) {
+    let (job, table) = (unit.chore.as_str(), unit.leaf.clone());
+    metrics::histogram!("ebb_cleanup_job_duration_seconds", "job_type" => job, "table" => table.clone())
+        .record(summary.took.as_secs_f64());
+    metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table.clone(),
+        "result" => summary.status.as_str())
+    .increment(summary.rows);
+    if summary.skipped > 0 {
+        metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table,
+            "result" => "skipped")
+        .increment(summary.skipped);
+    }
+}
+
+/// A pass over a unit happened, idle or not.
+pub(crate) fn passed(unit: &Unit, interval: Duration) {
+    let now = jiff::Timestamp::now().as_second() as f64;
+    let job = unit.chore.as_str();
+    metrics::gauge!("ebb_cleanup_job_last_run_timestamp", "job_type" => job).set(now);
+    metrics::gauge!("ebb_cleanup_job_interval_seconds", "job_type" => job).set(interval.as_secs_f64());
+}
+
+/// Due rows at the last look.
+pub(crate) fn pending(unit: &Unit, rows: u64) {
+    metrics::gauge!("ebb_cleanup_records_pending", "table" => unit.leaf.clone()).set(rows as f64);
+}
+
+/// The age of the oldest due row.
+pub(crate) fn oldest_pending(table: &str, age: Duration) {
+    metrics::gauge!("ebb_cleanup_oldest_pending_seconds", "table" => table.to_owned()).set(age.as_secs_f64());
+}
+
+/// One batch committed.
+pub(crate) fn batch(took: Duration) {
+    metrics::histogram!("ebb_batch_duration_seconds").record(took.as_secs_f64());
+}
+
+/// A unit rested for a reason. Counters count whole numbers, so fractions of a second wait here for their rest.
+pub(crate) fn throttled(reason: &'static str, rested: Duration) {
+    static RESTED: Mutex<BTreeMap<&'static str, Duration>> = Mutex::new(BTreeMap::new());
+    let mut all = RESTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let total = all.entry(reason).or_default();
+    *total += rested;
+    metrics::counter!("ebb_throttle_seconds_total", "reason" => reason).absolute(total.as_secs());
+}
+
+/// This node holds a unit, or no longer does.
+pub(crate) fn lease(unit: &Unit, held: bool) {
+    metrics::gauge!("ebb_lease_held", "unit" => unit.to_string()).set(if held { 1.0 } else { 0.0 });
+}
+
+/// Audit records that are not sealed yet.
+pub(crate) fn unsealed(records: u64) {
+    metrics::gauge!("ebb_audit_unsealed").set(records as f64);
+}

@@ -1,0 +1,70 @@
+//! The spine that every duty stands on: units under leases, batches that are fenced and bounded, a runner that owns
+//! time, pacing that yields. A duty is a [`Chore`]: it knows how to do one batch and nothing else.
+
+pub(crate) mod batch;
+pub(crate) mod metrics;
+pub(crate) mod node;
+pub mod pacing;
+pub(crate) mod run;
+pub(crate) mod shutdown;
+pub(crate) mod store;
+pub(crate) mod unit;
+pub(crate) mod wake;
+pub(crate) mod work;
+
+pub use node::{Finished, Node, NodeOptions, Selector};
+pub use shutdown::Shutdown;
+pub use unit::ChoreKind;
+pub use work::{Status, Summary};
+
+use futures_util::future::BoxFuture;
+
+use crate::{Error, Result};
+use batch::Batch;
+
+/// What one batch did, and what comes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Rows that were changed.
+    pub(crate) changed: u64,
+    /// Whether another batch of this run has something to do.
+    pub(crate) more: bool,
+}
+
+/// What to do after a batch failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// The chore has stepped aside (it will skip what is locked): try again at once.
+    Again,
+    /// The batch was too much: try again with half.
+    Smaller,
+    /// The run has failed.
+    GiveUp,
+}
+
+/// One run of a unit: bounded batches until there is no more. Claims, re-checks, acts and records inside
+/// [`Chore::run_batch`]; never sleeps, never retries, never looks at a clock of its own.
+pub(crate) trait Chore: Send {
+    /// Does one batch inside the fenced transaction.
+    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>>;
+
+    /// Looks at why a batch failed; its transaction is gone by now.
+    fn recover(&mut self, error: &Error) -> Recovery {
+        match error.sqlstate().as_deref() {
+            Some("57014") => Recovery::Smaller,
+            Some("55P03" | "40P01" | "40001") => Recovery::Again,
+            _ => Recovery::GiveUp,
+        }
+    }
+
+    /// The cutoff that was fixed at the start of the run.
+    fn cutoff(&self) -> Option<jiff::Timestamp>;
+
+    /// How the run goes through the table, for status.
+    fn shape(&self) -> Option<String>;
+
+    /// Due rows that were passed by because somebody held them.
+    fn skipped(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,372 @@
+//! One run of a unit, from claim to release: prepare, batches with rests in between, an ending that is recorded with
+//! the lease given back. The runner owns time, retry, shrinking and shutdown; the chore only does batches.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::batch::{Batch, Claim};
+use super::node::Shared;
+use super::pacing::{self, Pacer, Signals};
+use super::store::{self, Ending};
+use super::work::{Prepared, Status, Summary, Work};
+use super::{Chore, Recovery, metrics};
+use crate::{Error, Result};
+
+/// How long one look at the server's signals counts.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How often the same batch may fail for a passing reason before the run does.
+const TRIES: u32 = 8;
+
+/// Why batches cannot go on; not a failure.
+enum Halt {
+    Shutdown,
+    WindowClosed(Timestamp),
+    Lost,
+}
+
+/// A run in progress.
+pub(crate) struct Run {
+    shared: Arc<Shared>,
+    work: Arc<dyn Work>,
+    claim: Claim,
+    started: Instant,
+    rows: u64,
+    batches: u64,
+    due: Option<u64>,
+    signals: Option<(Instant, Signals)>,
+    throttle: Option<&'static str>,
+    /// The server process of the current batch, so that a shutdown can cancel it.
+    backend: watch::Sender<Option<i32>>,
+}
+
+impl Run {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        work: Arc<dyn Work>,
+        claim: Claim,
+        backend: watch::Sender<Option<i32>>,
+    ) -> Self {
+        Self {
+            shared,
+            work,
+            claim,
+            started: Instant::now(),
+            rows: 0,
+            batches: 0,
+            due: None,
+            signals: None,
+            throttle: None,
+            backend,
+        }
+    }
+
+    /// Runs to the end, whatever it is. `None` when there was nothing to say about it.
+    pub(crate) async fn execute(mut self) -> Option<Summary> {
+        metrics::lease(&self.claim.unit, true);
+        let summary = match self.go().await {
+            Ok(summary) => summary,
+            Err(error) if error.is_fenced() => {
+                tracing::info!(unit = %self.claim.unit, "Lost the lease; its new holder goes on");
+                None
+            }
+            Err(error) => self.failed(error).await,
+        };
+        metrics::lease(&self.claim.unit, false);
+        metrics::passed(&self.claim.unit, self.work.interval());
+        if let Some(summary) = &summary {
+            metrics::run_finished(&self.claim.unit, summary);
+            self.work.report(summary);
+            if let Err(error) = self.work.after_run(&self.shared.database, summary).await {
+                tracing::warn!(policy = %summary.policy, table = %summary.table, error = %error, "Could not look after the table");
+            }
+        }
+        summary
+    }
+
+    async fn go(&mut self) -> Result<Option<Summary>> {
+        let (run, prepared) = self.prepare().await?;
+        match prepared {
+            Prepared::Idle => {
+                self.rest_until_next().await?;
+                Ok(None)
+            }
+            Prepared::Ended { status, due, note } => {
+                self.due = Some(due);
+                metrics::pending(&self.claim.unit, due);
+                let next_at = self.work.next_at(self.shared.now(), 0);
+                self.finish(run, status, Some(note), 0, next_at, None, Some(due)).await.map(Some)
+            }
+            Prepared::Go { mut chore, mut pacer, due } => {
+                self.due = due;
+                if let Some(due) = due {
+                    metrics::pending(&self.claim.unit, due);
+                }
+                let halted = self.batches(run, chore.as_mut(), &mut pacer).await;
+                self.end(run, chore.as_ref(), halted).await
+            }
+        }
+    }
+
+    /// Fixes what the run is about, under the fence.
+    async fn prepare(&mut self) -> Result<(i64, Prepared)> {
+        let timeout = self.work.timeout();
+        let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backend).await?;
+        let prepared = self.work.prepare(batch.connection()).await?;
+        let run = match prepared {
+            Prepared::Idle => 0,
+            _ => store::start_run(batch.connection(), &self.claim).await?,
+        };
+        batch.commit_plain().await?;
+        Ok((run, prepared))
+    }
+
+    async fn batches(&mut self, run: i64, chore: &mut dyn Chore, pacer: &mut Pacer) -> Result<Option<Halt>> {
+        let mut failures = 0;
+        loop {
+            let permit = match self.clear_to_go(pacer).await? {
+                Ok(permit) => permit,
+                Err(halt) => return Ok(Some(halt)),
+            };
+            let began = Instant::now();
+            match self.batch(run, chore, pacer.size()).await {
+                Ok(outcome) => {
+                    let took = began.elapsed();
+                    failures = 0;
+                    self.rows += outcome.changed;
+                    self.batches += 1;
+                    self.shared.spend_rows(outcome.changed);
+                    metrics::batch(took);
+                    let rest = pacer.after(took);
+                    drop(permit);
+                    if !outcome.more {
+                        return Ok(None);
+                    }
+                    if !rest.is_zero() && self.shared.shutdown.sleep(rest).await {
+                        return Ok(Some(Halt::Shutdown));
+                    }
+                }
+                Err(error) if error.is_fenced() || error.is_unavailable() => return Err(error),
+                Err(error) => {
+                    drop(permit);
+                    if self.shared.shutdown.is_stopping() {
+                        return Ok(Some(Halt::Shutdown));
+                    }
+                    failures += 1;
+                    let recovery = chore.recover(&error);
+                    if recovery == Recovery::GiveUp || failures > TRIES {
+                        return Err(error);
+                    }
+                    if recovery == Recovery::Smaller {
+                        pacer.trouble();
+                    }
+                    tracing::debug!(unit = %self.claim.unit, error = %error, size = pacer.size(), "Batch again");
+                }
+            }
+        }
+    }
+
+    async fn batch(&mut self, run: i64, chore: &mut dyn Chore, size: u64) -> Result<super::Outcome> {
+        let timeout = self.work.timeout();
+        let before = self.shared.wal_position_if_budgeted().await?;
+        let mut batch = Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backend).await?;
+        let outcome = chore.run_batch(&mut batch).await?;
+        batch.commit(outcome.changed, chore.cutoff(), chore.shape().as_deref()).await?;
+        self.backend.send_replace(None);
+        self.shared.spend_wal_since(before).await?;
+        Ok(outcome)
+    }
+
+    /// Waits until nothing speaks against the next batch; whoever waits says why.
+    async fn clear_to_go(&mut self, pacer: &mut Pacer) -> Result<Result<OwnedSemaphorePermit, Halt>> {
+        loop {
+            if self.shared.shutdown.is_stopping() {
+                return Ok(Err(Halt::Shutdown));
+            }
+            if self.shared.is_lost(&self.claim) {
+                return Ok(Err(Halt::Lost));
+            }
+            if let Some(open_at) = self.work.closed_until(self.shared.now()) {
+                return Ok(Err(Halt::WindowClosed(open_at)));
+            }
+            let (reason, detail, wait) = if let Some(by) = self.shared.paused(&self.claim.unit.policy) {
+                ("paused", format!("paused ({by})"), LOOK_AGAIN)
+            } else if let Some((reason, wait)) = self.shared.budget_wait() {
+                (reason, format!("within the budget of {reason}"), wait.min(LOOK_AGAIN))
+            } else {
+                let signals = self.look().await?;
+                pacer.see_others(signals.others > 0);
+                match pacing::veto(&signals, &self.shared.pacing()) {
+                    Some(veto) => (veto.reason, veto.detail, LOOK_AGAIN),
+                    None => {
+                        self.show_throttle(None).await?;
+                        return Ok(Ok(self.shared.turn().await));
+                    }
+                }
+            };
+            self.show_throttle(Some((reason, detail))).await?;
+            let began = Instant::now();
+            self.shared.shutdown.sleep(wait).await;
+            metrics::throttled(reason, began.elapsed());
+        }
+    }
+
+    async fn look(&mut self) -> Result<Signals> {
+        if let Some((at, signals)) = &self.signals
+            && at.elapsed() < LOOK_AGAIN
+        {
+            return Ok(signals.clone());
+        }
+        let mut tx = self.shared.database.read().await?;
+        let signals = store::signals(&mut tx, self.work.leaf()).await?;
+        tx.commit().await?;
+        self.signals = Some((Instant::now(), signals.clone()));
+        Ok(signals)
+    }
+
+    async fn show_throttle(&mut self, reason: Option<(&'static str, String)>) -> Result<()> {
+        let word = reason.as_ref().map(|(word, _)| *word);
+        // A budget comes and goes with every batch: shown once per run, not twice per batch.
+        let budget = |word| matches!(word, Some("rows_per_second" | "wal_per_second"));
+        if word == self.throttle || (word.is_none() && budget(self.throttle)) {
+            return Ok(());
+        }
+        if let Some((word, detail)) = &reason {
+            tracing::info!(policy = %self.claim.unit.policy, table = %self.claim.unit.leaf, reason = word, detail, "Resting");
+        }
+        let mut tx = self.shared.database.read().await?;
+        store::throttle(&mut tx, &self.claim.unit, reason.as_ref().map(|(_, detail)| detail.as_str())).await?;
+        tx.commit().await?;
+        self.throttle = word;
+        Ok(())
+    }
+
+    async fn end(&mut self, run: i64, chore: &dyn Chore, halted: Result<Option<Halt>>) -> Result<Option<Summary>> {
+        let now = self.shared.now();
+        let skipped = chore.skipped();
+        let shape = chore.shape();
+        let shape = shape.as_deref();
+        match halted {
+            Ok(None) => {
+                self.shared.forget_failures(&self.claim.unit);
+                metrics::pending(&self.claim.unit, skipped);
+                let next_at = self.work.next_at(now, self.rows);
+                self.finish(run, Status::Success, None, skipped, next_at, shape, Some(skipped)).await.map(Some)
+            }
+            Ok(Some(Halt::Lost)) => Err(Error::fenced("the lease ran out")),
+            Ok(Some(Halt::Shutdown)) => {
+                let note = "the node was told to stop".to_owned();
+                self.finish(run, Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
+            }
+            Ok(Some(Halt::WindowClosed(open_at))) => {
+                let note = format!("the window is closed until {open_at}");
+                self.finish(run, Status::Stopped, Some(note), skipped, open_at, shape, None).await.map(Some)
+            }
+            Err(error) if error.is_fenced() || error.is_unavailable() => Err(error),
+            Err(error) => {
+                let next_at = now + self.shared.backoff(&self.claim.unit, self.work.interval());
+                if error.is_config() {
+                    self.work.stop_policy(&self.shared.database, &self.shared.name, &error).await?;
+                }
+                let note = with_hint(&error);
+                self.finish(run, Status::Failed, Some(note), skipped, next_at, shape, None).await.map(Some)
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one place that ends every run")]
+    async fn finish(
+        &mut self,
+        run: i64,
+        status: Status,
+        note: Option<String>,
+        skipped: u64,
+        next_at: Timestamp,
+        shape: Option<&str>,
+        pending: Option<u64>,
+    ) -> Result<Summary> {
+        let mut tx = self.shared.database.read().await?;
+        let ending = Ending {
+            status: status.as_str(),
+            error: note.clone(),
+            skipped,
+            due: self.due,
+            succeeded: status != Status::Failed,
+            next_at,
+            shape,
+            pending,
+        };
+        store::finish(&mut tx, &self.claim, run, ending).await?;
+        tx.commit().await?;
+        Ok(self.summary(status, skipped, note))
+    }
+
+    /// Nothing was done and nothing is recorded: only the next time.
+    async fn rest_until_next(&mut self) -> Result<()> {
+        let next_at = self.work.next_at(self.shared.now(), 0);
+        let mut tx = self.shared.database.read().await?;
+        store::reschedule(&mut tx, &self.claim.unit, next_at, true).await?;
+        store::release(&mut tx, &self.claim).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// The run could not even be recorded properly: say so, and let the unit be tried again soon.
+    async fn failed(&mut self, error: Error) -> Option<Summary> {
+        let summary = self.summary(Status::Failed, 0, Some(with_hint(&error)));
+        if error.is_unavailable() {
+            // The lease stays ours until it runs out; the same node takes the unit up again when it is back.
+            return Some(summary);
+        }
+        let next_at = self.shared.now() + self.shared.backoff(&self.claim.unit, self.work.interval());
+        let stopped = async {
+            if error.is_config() {
+                self.work.stop_policy(&self.shared.database, &self.shared.name, &error).await?;
+            }
+            let mut tx = self.shared.database.read().await?;
+            let run = store::start_run(&mut tx, &self.claim).await?;
+            let note = Some(with_hint(&error));
+            let ending = Ending {
+                status: Status::Failed.as_str(),
+                error: note,
+                skipped: 0,
+                due: self.due,
+                succeeded: false,
+                next_at,
+                shape: None,
+                pending: None,
+            };
+            store::finish(&mut tx, &self.claim, run, ending).await?;
+            tx.commit().await?;
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = stopped.await {
+            tracing::debug!(unit = %self.claim.unit, error = %error, "Could not record the failure");
+        }
+        Some(summary)
+    }
+
+    fn summary(&self, status: Status, skipped: u64, note: Option<String>) -> Summary {
+        Summary {
+            unit: self.claim.unit.to_string(),
+            policy: self.claim.unit.policy.clone(),
+            table: self.claim.unit.leaf.clone(),
+            status,
+            rows: self.rows,
+            batches: self.batches,
+            skipped,
+            due: self.due,
+            took: self.started.elapsed(),
+            note,
+        }
+    }
+}
+
+fn with_hint(error: &Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
+    }
+}

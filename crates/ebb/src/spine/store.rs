@@ -1,0 +1,211 @@
+//! The spine's SQL: leases, units, runs, the node's own row. One function a file of `sql/`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx;
+use sqlx::PgConnection;
+use sqlx::postgres::types::PgInterval;
+use uuid::Uuid;
+
+use super::batch::Claim;
+use super::pacing::Signals;
+use super::unit::Unit;
+use crate::{Result, sql};
+
+pub(crate) type Stamp = jiff_sqlx::Timestamp;
+
+/// A fixed duration as PostgreSQL's interval.
+pub(crate) fn interval(duration: Duration) -> PgInterval {
+    PgInterval { months: 0, days: 0, microseconds: duration.as_micros().min(i64::MAX as u128) as i64 }
+}
+
+/// What to claim, and how.
+pub(crate) struct Wish<'a> {
+    pub(crate) units: &'a [String],
+    pub(crate) holder: Uuid,
+    pub(crate) node: &'a str,
+    pub(crate) term: Duration,
+    pub(crate) limit: i64,
+    /// Take units whose time has not come, too (`run --once`).
+    pub(crate) not_due: bool,
+}
+
+pub(crate) async fn claim(connection: &mut PgConnection, wish: Wish<'_>) -> Result<Vec<(String, i64)>> {
+    Ok(sql!("claim" as (String, i64))
+        .bind(wish.units)
+        .bind(wish.holder)
+        .bind(wish.node)
+        .bind(interval(wish.term))
+        .bind(wish.limit)
+        .bind(wish.not_due)
+        .fetch_all(connection)
+        .await?)
+}
+
+pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<i32>> {
+    Ok(sql!("fence" scalar i32)
+        .bind(claim.unit.to_string())
+        .bind(claim.holder)
+        .bind(claim.generation)
+        .fetch_optional(connection)
+        .await?)
+}
+
+pub(crate) async fn heartbeat(
+    connection: &mut PgConnection,
+    holder: Uuid,
+    term: Duration,
+    units: &[String],
+) -> Result<Vec<String>> {
+    Ok(sql!("heartbeat" scalar String).bind(holder).bind(interval(term)).bind(units).fetch_all(connection).await?)
+}
+
+pub(crate) async fn release(connection: &mut PgConnection, claim: &Claim) -> Result<()> {
+    sql!("release").bind(claim.unit.to_string()).bind(claim.holder).bind(claim.generation).execute(connection).await?;
+    Ok(())
+}
+
+/// Somebody else's living lease.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Holder {
+    pub(crate) unit: String,
+    pub(crate) node: String,
+    pub(crate) expires_at: Stamp,
+}
+
+pub(crate) async fn holders(connection: &mut PgConnection, units: &[String], me: Uuid) -> Result<Vec<Holder>> {
+    Ok(sql!("holders" as Holder).bind(units).bind(me).fetch_all(connection).await?)
+}
+
+pub(crate) async fn register_units(connection: &mut PgConnection, chore: &str, policy: &str, leaves: &[String]) -> Result<()> {
+    sql!("register_units").bind(chore).bind(policy).bind(leaves).execute(&mut *connection).await?;
+    sql!("register_leases").bind(policy).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn forget_units(connection: &mut PgConnection, existing: &[String]) -> Result<()> {
+    sql!("forget_units").bind(existing).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> Result<i64> {
+    sql!("take_trigger").bind(claim.unit.to_string()).execute(&mut *connection).await?;
+    Ok(sql!("start_run" scalar i64)
+        .bind(claim.unit.to_string())
+        .bind(claim.unit.chore.as_str())
+        .bind(&claim.unit.policy)
+        .bind(claim.policy_version)
+        .bind(&claim.unit.leaf)
+        .bind(&claim.node)
+        .bind(claim.generation)
+        .fetch_one(connection)
+        .await?)
+}
+
+pub(crate) async fn progress(
+    connection: &mut PgConnection,
+    run: i64,
+    rows: u64,
+    cutoff: Option<Timestamp>,
+    shape: Option<&str>,
+) -> Result<()> {
+    sql!("progress")
+        .bind(run)
+        .bind(rows as i64)
+        .bind(cutoff.map(|cutoff| cutoff.to_sqlx()))
+        .bind(shape)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// How a run ended.
+pub(crate) struct Ending<'a> {
+    pub(crate) status: &'static str,
+    pub(crate) error: Option<String>,
+    pub(crate) skipped: u64,
+    pub(crate) due: Option<u64>,
+    pub(crate) succeeded: bool,
+    pub(crate) next_at: Timestamp,
+    pub(crate) shape: Option<&'a str>,
+    pub(crate) pending: Option<u64>,
+}
+
+/// Ends the run, says when the unit is due next and gives the lease back: all or nothing.
+pub(crate) async fn finish(connection: &mut PgConnection, claim: &Claim, run: i64, ending: Ending<'_>) -> Result<()> {
+    sql!("finish_run")
+        .bind(run)
+        .bind(ending.status)
+        .bind(ending.error)
+        .bind(ending.skipped as i64)
+        .bind(ending.due.map(|due| due as i64))
+        .execute(&mut *connection)
+        .await?;
+    sql!("finish_unit")
+        .bind(claim.unit.to_string())
+        .bind(run)
+        .bind(ending.succeeded)
+        .bind(ending.next_at.to_sqlx())
+        .bind(ending.shape)
+        .bind(ending.pending.map(|pending| pending as i64))
+        .execute(&mut *connection)
+        .await?;
+    release(connection, claim).await
+}
+
+pub(crate) async fn throttle(connection: &mut PgConnection, unit: &Unit, reason: Option<&str>) -> Result<()> {
+    sql!("throttle").bind(unit.to_string()).bind(reason).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn beat_node(connection: &mut PgConnection, id: Uuid, name: &str, listens: bool) -> Result<()> {
+    sql!("beat_node").bind(id).bind(name).bind(env!("CARGO_PKG_VERSION")).bind(listens).execute(connection).await?;
+    Ok(())
+}
+
+/// What every tick looks at.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Controls {
+    pub(crate) change: i64,
+    pub(crate) now: Stamp,
+    pub(crate) nodes: i64,
+    pub(crate) paused: Vec<String>,
+}
+
+pub(crate) async fn controls(connection: &mut PgConnection, alive_within: Duration) -> Result<Controls> {
+    Ok(sql!("controls" as Controls).bind(interval(alive_within)).fetch_one(connection).await?)
+}
+
+pub(crate) async fn signals(connection: &mut PgConnection, leaf: u32) -> Result<Signals> {
+    let started = std::time::Instant::now();
+    sqlx::query("SELECT FROM ebb.lease LIMIT 1").persistent(false).execute(&mut *connection).await?;
+    let probe = started.elapsed();
+    let mut signals = sql!("signals" as Signals).bind(i64::from(leaf)).fetch_one(connection).await?;
+    signals.probe = probe;
+    Ok(signals)
+}
+
+pub(crate) async fn cancel_backend(connection: &mut PgConnection, pid: i32) -> Result<()> {
+    sqlx::query("SELECT pg_cancel_backend($1)").persistent(false).bind(pid).execute(connection).await?;
+    Ok(())
+}
+
+/// A pass that found nothing to say: only the next time.
+pub(crate) async fn reschedule(
+    connection: &mut PgConnection,
+    unit: &Unit,
+    next_at: Timestamp,
+    succeeded: bool,
+) -> Result<()> {
+    sql!("reschedule").bind(unit.to_string()).bind(next_at.to_sqlx()).bind(succeeded).execute(connection).await?;
+    Ok(())
+}
+
+/// How much WAL the server has written, as a position.
+pub(crate) async fn wal_position(connection: &mut PgConnection) -> Result<i64> {
+    Ok(sqlx::query_scalar("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8")
+        .persistent(false)
+        .fetch_one(connection)
+        .await?)
+}

@@ -1,0 +1,42 @@
+//! A unit is one (chore, policy, leaf table): the smallest thing a node leases.
+
+use std::fmt;
+
+/// The kinds of work, as metrics (`job_type`) and the command line (`NAME:CHORE`) know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ChoreKind {
+    /// Removes what is past its time.
+    Expire,
+    /// Chains audit records into signed blocks.
+    Seal,
+}
+
+impl ChoreKind {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChoreKind::Expire => "expire",
+            ChoreKind::Seal => "seal",
+        }
+    }
+}
+
+impl fmt::Display for ChoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One unit. `Display` is its key in the database.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Unit {
+    pub(crate) chore: ChoreKind,
+    pub(crate) policy: String,
+    pub(crate) leaf: String,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.chore, self.policy, self.leaf)
+    }
+}

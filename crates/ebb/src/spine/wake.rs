@@ -1,0 +1,75 @@
+//! Waking a sleeping node: LISTEN where a session can be had, the tick everywhere else. Invariant: nothing depends on a
+//! NOTIFY arriving; it only makes things sooner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use super::Shutdown;
+use crate::Result;
+use crate::control::CHANNEL;
+use crate::pg::Database;
+
+/// How long a NOTIFY to oneself may take before LISTEN counts as not working (a transaction pooler swallows it).
+const ECHO_WITHIN: Duration = Duration::from_secs(2);
+
+/// Listens until shutdown, reconnecting by itself; says through `hears` whether NOTIFY gets through.
+pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::Sender<bool>, shutdown: Shutdown) {
+    let mut pause = Duration::from_millis(200);
+    loop {
+        let heard = tokio::select! {
+            () = shutdown.stopping() => return,
+            heard = listen_once(&database, &wake, &hears) => heard,
+        };
+        hears.send_replace(false);
+        match heard {
+            Ok(()) => {
+                tracing::info!("NOTIFY does not get through to this node; looking every second instead. \
+                    [database] direct_url is the way past a transaction pooler");
+                return;
+            }
+            Err(error) => tracing::debug!(error = %error, "Lost the listening connection"),
+        }
+        if shutdown.sleep(pause).await {
+            return;
+        }
+        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+/// Returns `Ok` when the connection is fine and NOTIFY does not arrive on it.
+async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<bool>) -> Result<()> {
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(database.session_options("ebb/listen"));
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen(CHANNEL).await?;
+    if !echoes(database, &mut listener).await? {
+        return Ok(());
+    }
+    hears.send_replace(true);
+    loop {
+        // None means the connection was lost and made again: what was said meanwhile is seen by looking.
+        let _ = listener.try_recv().await?;
+        wake.notify_one();
+    }
+}
+
+async fn echoes(database: &Database, listener: &mut PgListener) -> Result<bool> {
+    let word = Uuid::new_v4().to_string();
+    let mut tx = database.read().await?;
+    sqlx::query("SELECT pg_notify($1, $2)").persistent(false).bind(CHANNEL).bind(&word).execute(&mut *tx).await?;
+    tx.commit().await?;
+    let heard = tokio::time::timeout(ECHO_WITHIN, async {
+        loop {
+            if listener.recv().await?.payload() == word {
+                return Ok::<_, sqlx::Error>(());
+            }
+        }
+    });
+    match heard.await {
+        Ok(result) => result.map(|()| true).map_err(Into::into),
+        Err(_) => Ok(false),
+    }
+}

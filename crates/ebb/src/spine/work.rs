@@ -1,0 +1,113 @@
+//! What the spine asks of a duty: which units there are, how a run of one starts, when it is due again, what to say
+//! about it. The spine knows no duty by name; the engine hands it a [`Roster`].
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+
+use super::Chore;
+use super::pacing::Pacer;
+use super::unit::Unit;
+use crate::pg::Database;
+use crate::policy::Pacing;
+use crate::{Error, Result};
+
+/// How a run starts.
+pub(crate) enum Prepared {
+    /// There is nothing to do, and nothing to say about it.
+    Idle,
+    /// It ends before its first batch: observed, or stopped by the brake.
+    Ended { status: Status, due: u64, note: String },
+    /// Batches until there is no more.
+    Go { chore: Box<dyn Chore>, pacer: Pacer, due: Option<u64> },
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Everything due is done.
+    Success,
+    /// It failed and will be tried again.
+    Failed,
+    /// It was told to stop: a shutdown, a closed window.
+    Stopped,
+    /// The brake stopped it before its first batch.
+    Braked,
+    /// It only looked.
+    Observed,
+}
+
+impl Status {
+    /// Its name in `ebb.run` and in logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Success => "success",
+            Status::Failed => "failed",
+            Status::Stopped => "stopped",
+            Status::Braked => "braked",
+            Status::Observed => "observed",
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// `chore/policy/table`.
+    pub unit: String,
+    /// The policy's name.
+    pub policy: String,
+    /// The table.
+    pub table: String,
+    /// How it ended.
+    pub status: Status,
+    /// Rows changed.
+    pub rows: u64,
+    /// Batches committed.
+    pub batches: u64,
+    /// Due rows that others held.
+    pub skipped: u64,
+    /// Rows found due at the start, where that was looked at.
+    pub due: Option<u64>,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it failed or stopped.
+    pub note: Option<String>,
+}
+
+/// One unit, and everything the runner needs to know about it.
+pub(crate) trait Work: Send + Sync {
+    fn unit(&self) -> &Unit;
+    fn policy_version(&self) -> i64;
+    /// The leaf's oid, for signals about its table.
+    fn leaf(&self) -> u32;
+    /// The longest any statement of a batch may run.
+    fn timeout(&self) -> Duration;
+    /// The interval, as far as there is a fixed one: no retry comes later.
+    fn interval(&self) -> Duration;
+    /// When batches may start again; `None` when they may now.
+    fn closed_until(&self, now: Timestamp) -> Option<Timestamp>;
+    /// When the unit is due again after a run that found so many rows.
+    fn next_at(&self, now: Timestamp, found: u64) -> Timestamp;
+    /// Starts a run inside a fenced transaction.
+    fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>>;
+    /// Looks after the table once a run is over: statistics, dead tuples.
+    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>>;
+    /// The policy itself is at fault (its table is gone, say): it stops, and nothing else does.
+    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>>;
+    /// Says in the log what the run came to.
+    fn report(&self, summary: &Summary);
+}
+
+/// Everything there is to do at the moment.
+pub(crate) struct Agenda {
+    pub(crate) works: Vec<std::sync::Arc<dyn Work>>,
+    pub(crate) pacing: Pacing,
+}
+
+/// Where the agenda comes from: the policies in the database.
+pub(crate) trait Roster: Send + Sync {
+    fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>>;
+}
