@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod expression;
 pub mod binaries;
+pub mod embedded;
 
 mod connect;
 mod ident;
