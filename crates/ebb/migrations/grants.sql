@@ -7,7 +7,8 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ebb TO ebb_node;
         GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA ebb TO ebb_node;
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb TO ebb_node;
-        REVOKE UPDATE, DELETE, TRUNCATE ON ebb.audit, ebb.audit_block FROM ebb_node;
+        REVOKE UPDATE, DELETE, TRUNCATE ON ebb.audit, ebb.audit_block, ebb.audit_leaf FROM ebb_node;
+        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.audit_pending FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
     END IF;
 END

@@ -1,0 +1,192 @@
+//! The audit's SQL. Invariant: nothing here updates or deletes.
+
+use futures_util::{Stream, TryStreamExt};
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, PgConnection, Row};
+
+use super::merkle::Hash;
+use super::record::{Entry, Record, RowEntry};
+use super::seal::{Block, Blocker};
+use super::{Moment, seal};
+use crate::{Error, Result, sql};
+
+/// Which records to list.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only of this policy.
+    pub policy: Option<String>,
+    /// Only with this action.
+    pub action: Option<String>,
+    /// Only from this time on.
+    pub since: Option<Moment>,
+    /// At most so many; 100 when absent.
+    pub limit: Option<i64>,
+    /// The id of the last record of the page before.
+    pub after: Option<i64>,
+}
+
+/// Lists records, newest first.
+pub async fn list(tx: &mut PgConnection, filter: &Filter) -> Result<Vec<Record>> {
+    Ok(sql!("list" as Record)
+        .bind(&filter.policy)
+        .bind(&filter.action)
+        .bind(filter.since)
+        .bind(filter.limit.unwrap_or(100))
+        .bind(filter.after)
+        .fetch_all(tx)
+        .await?)
+}
+
+pub(super) async fn insert(tx: &mut PgConnection, entry: &Entry) -> Result<i64> {
+    Ok(sql!("insert" scalar i64)
+        .bind(&entry.action)
+        .bind(&entry.policy)
+        .bind(entry.policy_version)
+        .bind(&entry.relation)
+        .bind(entry.rows)
+        .bind(entry.cutoff)
+        .bind(entry.due_from)
+        .bind(entry.due_to)
+        .bind(entry.run)
+        .bind(&entry.node)
+        .bind(&entry.by)
+        .bind(entry.subject.as_ref().map(Hash::as_slice))
+        .bind(details(entry))
+        .fetch_one(tx)
+        .await?)
+}
+
+pub(super) async fn insert_rows(tx: &mut PgConnection, entry: &Entry, rows: &[RowEntry]) -> Result<u64> {
+    let subjects: Vec<&[u8]> = rows.iter().map(|row| row.subject.as_slice()).collect();
+    let due: Vec<Option<Moment>> = rows.iter().map(|row| row.due).collect();
+    let done = sql!("insert_rows")
+        .bind(&entry.action)
+        .bind(&entry.policy)
+        .bind(entry.policy_version)
+        .bind(&entry.relation)
+        .bind(entry.cutoff)
+        .bind(entry.run)
+        .bind(&entry.node)
+        .bind(&entry.by)
+        .bind(subjects)
+        .bind(due)
+        .bind(details(entry))
+        .execute(tx)
+        .await?;
+    Ok(done.rows_affected())
+}
+
+fn details(entry: &Entry) -> serde_json::Value {
+    if entry.details.is_null() { serde_json::json!({}) } else { entry.details.clone() }
+}
+
+pub(super) async fn durable(tx: &mut PgConnection) -> Result<()> {
+    sql!("durable").execute(tx).await?;
+    Ok(())
+}
+
+pub(super) async fn tip(tx: &mut PgConnection) -> Result<Option<Block>> {
+    Ok(sql!("tip" as Block).fetch_optional(tx).await?)
+}
+
+pub(super) async fn clock(tx: &mut PgConnection) -> Result<Moment> {
+    Ok(sql!("clock" scalar Moment).fetch_one(tx).await?)
+}
+
+pub(super) async fn sealable(tx: &mut PgConnection, limit: i64) -> Result<Vec<Record>> {
+    Ok(sql!("sealable" as Record).bind(limit).fetch_all(tx).await?)
+}
+
+/// Adds a block and what it lists. The error is "fenced" when another sealer was first.
+pub(super) async fn insert_block(tx: &mut PgConnection, block: &Block, records: &[i64], hashes: &[Hash]) -> Result<()> {
+    sql!("insert_block")
+        .bind(block.number)
+        .bind(&block.previous)
+        .bind(&block.root)
+        .bind(block.records)
+        .bind(block.sealed_at)
+        .bind(&block.key_id)
+        .bind(&block.signature)
+        .bind(&block.seal)
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| first_was_another(error, block.number))?;
+    let hashes: Vec<&[u8]> = hashes.iter().map(Hash::as_slice).collect();
+    sql!("insert_leaves")
+        .bind(block.number)
+        .bind(records)
+        .bind(hashes)
+        .execute(tx)
+        .await
+        .map_err(|error| first_was_another(error, block.number))?;
+    Ok(())
+}
+
+fn first_was_another(error: sqlx::Error, number: i64) -> Error {
+    match error.as_database_error().and_then(|error| error.code()).as_deref() {
+        Some("23505") => {
+            Error::fenced(format!("another node sealed block {number} of the audit first")).with_source(error)
+        }
+        _ => error.into(),
+    }
+}
+
+pub(super) async fn unsealed(tx: &mut PgConnection, limit: i64) -> Result<i64> {
+    Ok(sql!("unsealed" scalar i64).bind(limit).fetch_one(tx).await?)
+}
+
+pub(super) async fn blocker(tx: &mut PgConnection) -> Result<Option<Blocker>> {
+    Ok(sql!("blocker" as seal::BlockerRow).fetch_optional(tx).await?.map(Blocker::from))
+}
+
+pub(super) async fn blocks(tx: &mut PgConnection, after: i64, up_to: i64, limit: i64) -> Result<Vec<Block>> {
+    Ok(sql!("blocks" as Block).bind(after).bind(up_to).bind(limit).fetch_all(tx).await?)
+}
+
+/// What a block says is in it.
+pub(super) struct Leaf {
+    pub(super) position: i32,
+    pub(super) record: i64,
+    pub(super) hash: Vec<u8>,
+    pub(super) found: Option<Record>,
+}
+
+impl<'r> FromRow<'r, PgRow> for Leaf {
+    fn from_row(row: &'r PgRow) -> sqlx::Result<Self> {
+        let found = match row.try_get::<Option<i64>, _>("id")? {
+            Some(_) => Some(Record::from_row(row)?),
+            None => None,
+        };
+        Ok(Self {
+            position: row.try_get("position")?,
+            record: row.try_get("record")?,
+            hash: row.try_get("hash")?,
+            found,
+        })
+    }
+}
+
+/// Streams what a block lists: a block may claim any number, memory stays bounded.
+pub(super) fn leaves(tx: &mut PgConnection, block: i64) -> impl Stream<Item = Result<Leaf>> + '_ {
+    sql!("leaves" as Leaf).bind(block).fetch(tx).map_err(Error::from)
+}
+
+/// Records of one page that are in no block or in several.
+#[derive(sqlx::FromRow)]
+pub(super) struct Strays {
+    pub(super) last: Option<i64>,
+    pub(super) forgotten: Vec<i64>,
+    pub(super) repeated: Vec<i64>,
+}
+
+pub(super) async fn strays(tx: &mut PgConnection, after: i64, limit: i64) -> Result<Strays> {
+    Ok(sql!("strays" as Strays).bind(after).bind(limit).fetch_one(tx).await?)
+}
+
+pub(super) async fn vanished(tx: &mut PgConnection) -> Result<Vec<i64>> {
+    Ok(sql!("vanished" scalar i64).fetch_all(tx).await?)
+}
+
+pub(super) async fn orphaned(tx: &mut PgConnection, after: i64) -> Result<Vec<i64>> {
+    Ok(sql!("orphaned" scalar i64).bind(after).fetch_all(tx).await?)
+}
