@@ -2,9 +2,15 @@
 //! without disturbing the traffic, and with proof.
 
 pub mod audit;
+pub mod control;
+pub mod once;
 pub mod pg;
 pub mod policy;
+pub mod spine;
 
+mod engine;
 mod error;
+mod expire;
 
+pub use engine::{Engine, Keys};
 pub use error::{Error, Result};

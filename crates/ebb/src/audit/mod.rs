@@ -12,6 +12,7 @@ mod record;
 mod seal;
 mod store;
 mod verify;
+pub(crate) mod work;
 
 pub use key::{SigningKey, SubjectKey, TrustedKeys};
 pub use merkle::{Hash, Tree, inclusion_proof, leaf_hash, root, verify_inclusion};

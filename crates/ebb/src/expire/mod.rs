@@ -6,6 +6,7 @@ pub(crate) mod brake;
 pub(crate) mod due;
 pub(crate) mod shape;
 pub(crate) mod store;
+pub(crate) mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

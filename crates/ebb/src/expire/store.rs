@@ -284,3 +284,23 @@ pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -
     sql!("release_brake").bind(policy).execute(connection).await?;
     Ok(())
 }
+
+pub(crate) async fn use_allowance(connection: &mut PgConnection, policy: &str, rows: u64) -> Result<()> {
+    sql!("use_allowance").bind(policy).bind(rows as i64).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn may_vacuum(connection: &mut PgConnection, leaf: u32) -> Result<bool> {
+    Ok(sql!("may_vacuum" scalar Option<bool>).bind(i64::from(leaf)).fetch_one(connection).await?.unwrap_or(false))
+}
+
+/// VACUUM (ANALYZE), stepping aside for whoever holds the table. Not in a transaction: it is idempotent.
+pub(crate) async fn vacuum(session: &mut PgConnection, leaf: &Relation) -> Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(format!("VACUUM (ANALYZE, SKIP_LOCKED) {leaf}"))).execute(session).await?;
+    Ok(())
+}
+
+pub(crate) async fn note_vacuum(connection: &mut PgConnection, unit: &str, words: &str) -> Result<()> {
+    sql!("note_vacuum").bind(unit).bind(words).execute(connection).await?;
+    Ok(())
+}

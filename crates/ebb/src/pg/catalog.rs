@@ -126,6 +126,15 @@ async fn unknown_table(connection: &mut PgConnection, typed: &str) -> Error {
     }
 }
 
+/// One of Ebb's own tables.
+pub(crate) async fn own_table(connection: &mut PgConnection, name: &str) -> Result<Table> {
+    let rows = sql!("relations" as RelationRow).bind([name]).fetch_all(connection).await?;
+    match rows.into_iter().find(|row| row.schema == "ebb" && row.name == name) {
+        Some(row) => Ok(Table { oid: row.oid as u32, relation: Relation::new(row.schema, row.name), owner: row.owner }),
+        None => Err(Error::refused(format!("the ebb schema has no table {name}")).with_hint("run `ebb migrate`")),
+    }
+}
+
 /// The candidate nearest to what was typed, when one is near at all.
 pub(crate) fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates

@@ -104,6 +104,22 @@ pub(crate) fn latest_version() -> i32 {
     MIGRATIONS.last().map_or(0, |last| last.version)
 }
 
+/// Whether this user may create the schema.
+pub(crate) async fn may_create_schema(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sqlx::query_scalar("SELECT has_database_privilege(current_database(), 'CREATE')")
+        .persistent(false)
+        .fetch_one(connection)
+        .await?)
+}
+
+/// Whether this user owns the schema.
+pub(crate) async fn owns_schema(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sqlx::query_scalar("SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'ebb'")
+        .persistent(false)
+        .fetch_one(connection)
+        .await?)
+}
+
 #[derive(sqlx::FromRow)]
 struct Applied {
     version: i32,

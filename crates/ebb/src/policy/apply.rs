@@ -37,6 +37,13 @@ pub struct Change {
     pub overwrites: Option<String>,
 }
 
+impl Change {
+    /// Whether the policy is gone from the file.
+    pub fn is_disable(&self) -> bool {
+        self.action == ChangeAction::Disable
+    }
+}
+
 /// What becomes of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,6 +1,7 @@
 //! Typed policies. A policy's spec is a JSON map with exactly the keys of `ebb.toml`; the file, `ebb policy set` and
 //! the database all go through [`Policy::parse`]. Invariant: inside the engine an invalid policy has no type.
 
+pub mod apply;
 mod cadence;
 mod expire;
 mod field;
@@ -8,12 +9,14 @@ mod name;
 mod once;
 mod settings;
 mod size;
+pub mod store;
 mod term;
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
+pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
@@ -22,6 +25,7 @@ pub use name::Name;
 pub use once::OnceNamespace;
 pub use settings::{Keep, Pacing};
 pub use size::Size;
+pub use store::Stored;
 pub use term::{Term, human};
 
 /// A policy's keys as they are stored: those of `ebb.toml`, without its name.
@@ -100,6 +104,20 @@ impl Kind {
     pub fn value(self, name: &str, key: &str, text: &str) -> Value {
         let scalar = self.scalars(name).iter().find(|scalar| scalar.path() == key);
         scalar.map_or_else(|| Value::from(text), |scalar| scalar.value(text))
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = Invalid;
+
+    fn try_from(word: String) -> Result<Self, Invalid> {
+        Self::parse(&word)
+    }
+}
+
+impl serde::Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

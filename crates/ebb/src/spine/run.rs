@@ -117,6 +117,7 @@ impl Run {
         let prepared = self.work.prepare(batch.connection()).await?;
         let run = match prepared {
             Prepared::Idle => 0,
+            _ if !self.work.keeps_history() => 0,
             _ => store::start_run(batch.connection(), &self.claim).await?,
         };
         batch.commit_plain().await?;

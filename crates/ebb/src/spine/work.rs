@@ -91,6 +91,10 @@ pub(crate) trait Work: Send + Sync {
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp>;
     /// When the unit is due again after a run that found so many rows.
     fn next_at(&self, now: Timestamp, found: u64) -> Timestamp;
+    /// Whether each run gets a line in the run history.
+    fn keeps_history(&self) -> bool {
+        true
+    }
     /// Starts a run inside a fenced transaction.
     fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>>;
     /// Looks after the table once a run is over: statistics, dead tuples.

@@ -1,0 +1,288 @@
+//! The engine: one database, the duties on it, the node that runs them. This is the only place that names every duty.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use sqlx::PgConnection;
+
+use crate::audit::work::SealWork;
+use crate::audit::{Destination, SigningKey, SubjectKey};
+use crate::expire::work::{self as expire_work, ExpireWork};
+use crate::once::Once;
+use crate::pg::catalog;
+use crate::pg::{self, Database, Migrated};
+use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Spec, Stored, Wanted};
+use crate::spine::unit::{ChoreKind, Unit};
+use crate::spine::work::{Agenda, Roster, Work};
+use crate::spine::{Node, NodeOptions, Shutdown};
+use crate::{Error, Result, expire};
+
+/// Keys that live outside the database.
+#[derive(Clone, Default)]
+pub struct Keys {
+    /// Signs audit blocks.
+    pub signing: Option<Arc<SigningKey>>,
+    /// Makes pseudonyms.
+    pub subject: Option<Arc<SubjectKey>>,
+    /// Where the latest seal goes.
+    pub publish: Option<Destination>,
+}
+
+/// Ebb on one database.
+#[derive(Clone)]
+pub struct Engine {
+    database: Database,
+    keys: Keys,
+}
+
+impl Engine {
+    /// An engine on an open database.
+    pub fn new(database: Database, keys: Keys) -> Self {
+        Self { database, keys }
+    }
+
+    /// An engine without keys, for embedding: `Engine::connect("postgres://…")`.
+    pub fn connect(url: &str) -> Result<Self> {
+        let target = pg::Target::parse(url, None)?;
+        Ok(Self::new(Database::open(target, 8, "ebb"), Keys::default()))
+    }
+
+    /// The database underneath.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Claims in a namespace: `engine.once("orders").claim(key)`.
+    pub fn once(&self, namespace: impl Into<String>) -> Once {
+        Once::new(self.database.clone(), namespace)
+    }
+
+    /// Brings the `ebb` schema up to this version.
+    pub async fn migrate(&self) -> Result<Migrated> {
+        pg::migrate(&self.database).await
+    }
+
+    /// Makes sure that the schema is there and understood. As its owner this migrates; otherwise it names the command.
+    pub async fn ready(&self) -> Result<()> {
+        let mut tx = self.database.read().await?;
+        let version = pg::schema_version(&mut tx).await?;
+        if version.is_some_and(|version| version >= pg::latest_version()) {
+            return Ok(());
+        }
+        let may: bool = match version {
+            None => pg::may_create_schema(&mut tx).await?,
+            Some(_) => pg::owns_schema(&mut tx).await?,
+        };
+        tx.commit().await?;
+        if !may {
+            return Err(Error::refused("the ebb schema is missing or older than this binary")
+                .with_hint("run `ebb migrate` as its owner"));
+        }
+        self.migrate().await?;
+        Ok(())
+    }
+
+    /// A node on this engine.
+    pub fn node(&self, options: NodeOptions, shutdown: Shutdown) -> Node {
+        Node::new(self.database.clone(), Arc::new(Duties { keys: self.keys.clone() }), options, shutdown)
+    }
+
+    /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
+    pub async fn apply(&self, wanted: &[Wanted], force: bool, by: &str) -> Result<Vec<Change>> {
+        let mut tx = self.database.read().await?;
+        for want in wanted {
+            self.check(&mut tx, &want.policy).await?;
+        }
+        let changes = policy::apply::apply(&mut tx, wanted, force, by).await?;
+        for want in wanted {
+            if let Policy::Once(namespace) = &want.policy {
+                let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
+                crate::once::set_namespace(&mut tx, namespace.name.as_str(), ttl, lock).await?;
+            }
+        }
+        for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
+            crate::once::remove_namespace(&mut tx, &gone.name).await?;
+        }
+        tx.commit().await?;
+        Ok(changes)
+    }
+
+    /// What `apply` would change.
+    pub async fn difference(&self, wanted: &[Wanted]) -> Result<Vec<Change>> {
+        let mut tx = self.database.read().await?;
+        let stored = policy::store::all(&mut tx).await?;
+        tx.commit().await?;
+        Ok(policy::difference(wanted, &stored))
+    }
+
+    /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
+    pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
+        let mut tx = self.database.read().await?;
+        policy::store::lock(&mut tx).await?;
+        let stored = policy::store::find(&mut tx, name).await?;
+        let mut spec = stored.spec.clone();
+        merge(&mut spec, changes);
+        let changed = Policy::parse(stored.kind, &stored.name, &spec)?;
+        self.check(&mut tx, &changed).await?;
+        let put = policy::store::Put {
+            kind: stored.kind,
+            name: &stored.name,
+            spec: &spec,
+            enabled: changed.enabled(),
+            stopped: None,
+            source: policy::store::Source::Runtime,
+            by,
+        };
+        let version = policy::store::put(&mut tx, put).await?;
+        if let Policy::Once(namespace) = &changed {
+            let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
+            crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
+        }
+        tx.commit().await?;
+        Ok(version)
+    }
+
+    /// Everything that can be wrong with a policy only the database knows.
+    async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+        let Policy::Expire(expire) = policy else { return Ok(()) };
+        let checked = async {
+            let table = catalog::table(connection, &expire.table).await?;
+            for leaf in catalog::leaves(connection, table.oid).await? {
+                expire::Sweep::prepare(connection, Arc::new(expire.clone()), &table, &leaf, self.keys.subject.clone())
+                    .await?;
+            }
+            Ok::<_, Error>(())
+        };
+        checked.await.map_err(|error| error.context(format!("policy {}", expire.name)))
+    }
+}
+
+/// Adds keys to a spec, one level deep in tables; null removes.
+fn merge(spec: &mut Spec, changes: &Spec) {
+    for (key, value) in changes {
+        match (spec.get_mut(key), value) {
+            (_, serde_json::Value::Null) => {
+                spec.remove(key);
+            }
+            (Some(serde_json::Value::Object(table)), serde_json::Value::Object(inner)) => merge(table, inner),
+            _ => {
+                spec.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Turns policies into units.
+struct Duties {
+    keys: Keys,
+}
+
+impl Roster for Duties {
+    fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>> {
+        self.read(database, node).boxed()
+    }
+}
+
+impl Duties {
+    async fn read(&self, database: &Database, node: &str) -> Result<Agenda> {
+        let mut tx = database.read().await?;
+        let stored = policy::store::all(&mut tx).await?;
+        tx.commit().await?;
+        let mut works: Vec<Arc<dyn Work>> = Vec::new();
+        let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
+        for stored in stored.into_iter().filter(Stored::is_active) {
+            let found = match stored.policy() {
+                Ok(Policy::Pacing(settings)) => {
+                    pacing = settings;
+                    continue;
+                }
+                Ok(Policy::Keep(settings)) => {
+                    keep = settings;
+                    continue;
+                }
+                Ok(Policy::Once(_)) => continue,
+                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored).await,
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(units) => works.extend(units),
+                Err(error) if error.is_config() => expire_work::stop(database, &stored, node, &error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        let mut tx = database.read().await?;
+        for policy in own_tables(&keep)? {
+            let table = catalog::own_table(&mut tx, &policy.table).await?;
+            works.extend(self.leaves(&mut tx, policy, None, table).await?);
+        }
+        if let Some(key) = &self.keys.signing {
+            let table = catalog::own_table(&mut tx, "audit").await?;
+            let publish = self.keys.publish.clone().ok_or_else(|| Error::config("seals have nowhere to go"))?;
+            works.push(Arc::new(SealWork::new(table.oid, key.clone(), publish)));
+        }
+        tx.commit().await?;
+        Ok(Agenda { works, pacing })
+    }
+
+    async fn expire(&self, database: &Database, policy: Expire, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+        let mut tx = database.read().await?;
+        let table = catalog::table(&mut tx, &policy.table).await?;
+        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table).await?;
+        tx.commit().await?;
+        Ok(works)
+    }
+
+    async fn leaves(
+        &self,
+        connection: &mut PgConnection,
+        policy: Expire,
+        stored: Option<Stored>,
+        table: catalog::Table,
+    ) -> Result<Vec<Arc<dyn Work>>> {
+        let name = stored.as_ref().map_or("keep".to_owned(), |stored| stored.name.clone());
+        let leaves = catalog::leaves(connection, table.oid).await?;
+        let shared = Arc::new(expire_work::Shared {
+            policy: Arc::new(policy),
+            stored,
+            table,
+            subject_key: self.keys.subject.clone(),
+            last_verdict: Mutex::new(None),
+        });
+        Ok(leaves
+            .into_iter()
+            .map(|leaf| {
+                let unit = Unit { chore: ChoreKind::Expire, policy: name.clone(), leaf: leaf.relation.label() };
+                Arc::new(ExpireWork { unit, leaf, shared: shared.clone() }) as Arc<dyn Work>
+            })
+            .collect())
+    }
+}
+
+/// Ebb cleans up after itself with the same chore.
+fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
+    let tables = [
+        ("run", "started_at", Some(keep.runs.to_string()), Some("status <> 'running'")),
+        ("sample", "at", Some(keep.samples.to_string()), None),
+        ("node", "seen_at", Some("1d".to_owned()), None),
+        ("once_key", "expires_at", None, None),
+    ];
+    tables
+        .into_iter()
+        .map(|(table, column, older_than, filter)| {
+            let mut spec = Spec::new();
+            spec.insert("table".into(), table.into());
+            spec.insert("column".into(), column.into());
+            if let Some(term) = older_than {
+                spec.insert("older_than".into(), term.into());
+            }
+            if let Some(filter) = filter {
+                spec.insert("where".into(), filter.into());
+            }
+            match Policy::parse(Kind::Expire, "own", &spec)? {
+                Policy::Expire(expire) => Ok(expire),
+                _ => Err(Error::failed("an expire spec is an expire policy")),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,271 @@
+//! expire as the spine sees it: one [`Work`] per leaf of a policy's table.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+
+use super::brake::{self, Verdict};
+use super::{Sweep, store};
+use crate::audit::SubjectKey;
+use crate::pg::Database;
+use crate::pg::catalog::{self, Leaf, Table};
+use crate::policy::{Cadence, Expire, Mode, Stored, human};
+use crate::spine::unit::Unit;
+use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::{Error, Result, policy};
+
+/// One look at the brake counts for all leaves of a table that start within this time.
+const BRAKE_COUNTS_FOR: Duration = Duration::from_secs(30);
+/// Rows per pass that the plain interval is meant for; more than that, and the next pass comes sooner.
+const ROWS_PER_INTERVAL: f64 = 10_000.0;
+
+/// What all leaves of one policy share.
+pub(crate) struct Shared {
+    pub(crate) policy: Arc<Expire>,
+    /// As it is in the database; none for Ebb's own tables.
+    pub(crate) stored: Option<Stored>,
+    pub(crate) table: Table,
+    pub(crate) subject_key: Option<Arc<SubjectKey>>,
+    pub(crate) last_verdict: Mutex<Option<(Instant, Verdict)>>,
+}
+
+/// One leaf of a policy's table.
+pub(crate) struct ExpireWork {
+    pub(crate) unit: Unit,
+    pub(crate) leaf: Leaf,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl ExpireWork {
+    fn policy(&self) -> &Arc<Expire> {
+        &self.shared.policy
+    }
+
+    async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
+        let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
+        let policy = self.policy();
+        let key = self.shared.subject_key.clone();
+        let sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
+        if policy.mode == Mode::Observe {
+            let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;
+            let note = format!("{due} rows are due; mode = \"observe\" deletes nothing");
+            return Ok(Prepared::Ended { status: Status::Observed, due, note });
+        }
+        let mut due = None;
+        if self.shared.stored.is_some() {
+            let verdict = self.brake(connection, &table, sweep.target()).await?;
+            if let Some(limit) = &verdict.exceeded {
+                return self.braked(connection, verdict.due, limit, sweep).await;
+            }
+            due = Some(verdict.due);
+        }
+        let pacer = sweep.pacer();
+        Ok(Prepared::Go { chore: Box::new(sweep), pacer, due })
+    }
+
+    /// The table as it is now; `None` when this leaf is no longer part of it.
+    async fn still_there(&self, connection: &mut PgConnection) -> Result<Option<(Table, Leaf)>> {
+        let table = match self.shared.stored {
+            Some(_) => catalog::table(connection, &self.policy().table).await?,
+            None => self.shared.table.clone(),
+        };
+        let leaves = catalog::leaves(connection, table.oid).await?;
+        Ok(leaves.into_iter().find(|leaf| leaf.oid == self.leaf.oid).map(|leaf| (table, leaf)))
+    }
+
+    async fn brake(
+        &self,
+        connection: &mut PgConnection,
+        table: &Table,
+        target: &store::Target,
+    ) -> Result<Verdict> {
+        let recent = self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((at, verdict)) = recent
+            && at.elapsed() < BRAKE_COUNTS_FOR
+            && verdict.exceeded.is_none()
+        {
+            return Ok(verdict);
+        }
+        let mut pages = 0;
+        for leaf in catalog::leaves(connection, table.oid).await? {
+            pages += store::pages_now(connection, leaf.oid).await?;
+        }
+        let verdict = brake::check(connection, &self.policy().brake, &table.relation, target, pages).await?;
+        if verdict.exceeded.is_none() {
+            store::release_brake(connection, &self.unit.policy).await?;
+        }
+        *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), verdict.clone()));
+        Ok(verdict)
+    }
+
+    /// Over the limit: with a large enough allowance it goes on, otherwise it asks.
+    async fn braked(&self, connection: &mut PgConnection, due: u64, limit: &str, sweep: Sweep) -> Result<Prepared> {
+        let allowed = store::brake(connection, &self.unit.policy).await?.and_then(|row| row.allow_rows);
+        if allowed.is_some_and(|rows| rows as u64 >= due) {
+            let pacer = sweep.pacer();
+            return Ok(Prepared::Go { chore: Box::new(sweep), pacer, due: Some(due) });
+        }
+        store::trip_brake(connection, &self.unit.policy, due, limit).await?;
+        let note = format!(
+            "about {due} rows are due, more than the brake allows ({limit}); \
+             let them go with: ebb resume {} --allow {due}",
+            self.unit.policy
+        );
+        Ok(Prepared::Ended { status: Status::Braked, due, note })
+    }
+
+    async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {
+        if summary.rows == 0 {
+            return Ok(());
+        }
+        if self.shared.stored.is_some() {
+            let mut tx = database.read().await?;
+            store::use_allowance(&mut tx, &self.unit.policy, summary.rows).await?;
+            tx.commit().await?;
+        }
+        // A tenth of the table is gone: the space and the statistics are worth a pass.
+        if summary.rows.saturating_mul(10) < self.leaf.rows || summary.rows < 1_000 {
+            return Ok(());
+        }
+        let mut tx = database.read().await?;
+        let permitted = store::may_vacuum(&mut tx, self.leaf.oid).await?;
+        tx.commit().await?;
+        let result = match permitted {
+            true => {
+                let mut session = database.session("ebb/vacuum").await?;
+                store::vacuum(&mut session, &self.leaf.relation).await?;
+                "done".to_owned()
+            }
+            false => format!("not permitted: VACUUM needs the owner ({}) or MAINTAIN", self.shared.table.owner),
+        };
+        let mut tx = database.read().await?;
+        store::note_vacuum(&mut tx, &self.unit.to_string(), &result).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+impl Work for ExpireWork {
+    fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    fn policy_version(&self) -> i64 {
+        self.shared.stored.as_ref().map_or(0, |stored| stored.version)
+    }
+
+    fn leaf(&self) -> u32 {
+        self.leaf.oid
+    }
+
+    fn timeout(&self) -> Duration {
+        self.policy().batch_timeout
+    }
+
+    fn interval(&self) -> Duration {
+        match self.policy().cadence {
+            Cadence::Every(every) => every,
+            Cadence::At(_) => Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let policy = self.policy();
+        let window = policy.window.as_ref()?;
+        let zone = policy.zone.time_zone();
+        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+    }
+
+    fn next_at(&self, now: Timestamp, found: u64) -> Timestamp {
+        let policy = self.policy();
+        let next = match policy.cadence {
+            Cadence::Every(every) => now.saturating_add(sooner(every, found)).unwrap_or(Timestamp::MAX),
+            Cadence::At(_) => policy.cadence.next_after(now, policy.zone.time_zone()),
+        };
+        self.closed_until(next).unwrap_or(next)
+    }
+
+    fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>> {
+        self.start(connection).boxed()
+    }
+
+    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        self.look_after(database, summary).boxed()
+    }
+
+    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let Some(stored) = &self.shared.stored else { return Ok(()) };
+            stop(database, stored, node, error).await
+        }
+        .boxed()
+    }
+
+    fn report(&self, summary: &Summary) {
+        report(summary);
+    }
+}
+
+/// Stops a policy that cannot go on, and says so.
+pub(crate) async fn stop(database: &Database, stored: &Stored, node: &str, error: &Error) -> Result<()> {
+    let reason = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    tracing::error!(policy = %stored.name, error = %error, hint = error.hint(),
+        "Policy stopped; mend it and run `ebb apply`");
+    let mut tx = database.read().await?;
+    policy::store::stop(&mut tx, stored, &reason, node).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// A backlog that grows is swept sooner, up to six times.
+fn sooner(every: Duration, found: u64) -> Duration {
+    let factor = (ROWS_PER_INTERVAL / found.max(1) as f64).clamp(1.0 / 6.0, 1.0);
+    every.mul_f64(factor)
+}
+
+fn report(summary: &Summary) {
+    let (policy, table, status) = (&summary.policy, &summary.table, summary.status.as_str());
+    let duration = human(Duration::from_millis(summary.took.as_millis() as u64));
+    let note = summary.note.as_deref().unwrap_or_default();
+    match summary.status {
+        Status::Success if summary.rows == 0 => {
+            tracing::debug!(policy, table, rows_deleted = 0, batches_completed = summary.batches, duration, status,
+                "Cleaned up expired rows");
+        }
+        Status::Success => {
+            tracing::info!(policy, table, rows_deleted = summary.rows, batches_completed = summary.batches,
+                skipped = summary.skipped, duration, status, "Cleaned up expired rows");
+        }
+        Status::Failed => {
+            tracing::error!(policy, table, error = note, rows_deleted_before_error = summary.rows,
+                batches_completed = summary.batches, status, "Failed to clean up expired rows");
+        }
+        Status::Stopped => {
+            tracing::info!(policy, table, rows_deleted = summary.rows, batches_completed = summary.batches, duration,
+                status, reason = note, "Stopped before the end; the rest goes next time");
+        }
+        Status::Braked => tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake"),
+        Status::Observed => tracing::info!(policy, table, due = summary.due, status, "Observed what is due"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growing_backlog_is_swept_sooner_within_bounds() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(sooner(hour, 0), hour);
+        assert_eq!(sooner(hour, 10_000), hour);
+        assert_eq!(sooner(hour, 20_000), hour / 2);
+        assert_eq!(sooner(hour, 10_000_000), hour / 6);
+    }
+}
