@@ -3,7 +3,8 @@
 
 pub mod audit;
 pub mod control;
-pub mod once;
+//pub mod once;
+pub mod config;
 pub mod pg;
 pub mod policy;
 pub mod spine;

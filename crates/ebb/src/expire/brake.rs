@@ -54,13 +54,13 @@ fn near_a_limit(brake: &Brake, count: &Count) -> bool {
 }
 
 fn exceeded(brake: &Brake, count: &Count) -> Option<String> {
-    if !brake.explicit && count.due <= DEFAULT_APPLIES_ABOVE {
-        return None;
-    }
     if let Some(rows) = brake.rows
         && count.due > rows as f64
     {
         return Some(format!("rows = {rows}"));
+    }
+    if !brake.explicit && count.due <= DEFAULT_APPLIES_ABOVE {
+        return None;
     }
     match brake.share {
         Some(share) if count.due > share * count.total => {
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(exceeded(&default, &count(100.0, 100.0)), None);
         assert!(exceeded(&default, &count(30_000.0, 20_000.0)).is_some());
         assert_eq!(exceeded(&default, &count(40_000.0, 20_000.0)), None);
-        let written = Brake { rows: Some(10), share: None, explicit: true };
+        let written = Brake { rows: Some(10), share: Some(0.5), explicit: false };
         assert!(exceeded(&written, &count(100.0, 11.0)).is_some());
         assert_eq!(exceeded(&written, &count(100.0, 10.0)), None);
     }

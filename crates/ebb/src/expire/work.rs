@@ -176,7 +176,7 @@ impl Work for ExpireWork {
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
         let policy = self.policy();
         let window = policy.window.as_ref()?;
-        let zone = policy.zone.time_zone();
+        let zone = policy.zone.rules();
         (!window.contains(now, zone)).then(|| window.next_open(now, zone))
     }
 
@@ -184,7 +184,7 @@ impl Work for ExpireWork {
         let policy = self.policy();
         let next = match policy.cadence {
             Cadence::Every(every) => now.saturating_add(sooner(every, found)).unwrap_or(Timestamp::MAX),
-            Cadence::At(_) => policy.cadence.next_after(now, policy.zone.time_zone()),
+            Cadence::At(_) => policy.cadence.next_after(now, policy.zone.rules()),
         };
         self.closed_until(next).unwrap_or(next)
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::field::{Invalid, wrong_type};
+use super::field::Invalid;
+use super::reader::wrong_type;
 use super::{At, Cadence, FieldErrors, Name, Reader, Scalar, Spec, Term, Window, Zone, read_name};
 
 /// What to remove, when, and how gently.
@@ -372,7 +373,7 @@ mod tests {
         let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said.iter().any(|s| s == "unknown key `colum` (did you mean `column`?)"));
-        assert!(said.iter().any(|s| s == "unknown key `row` (did you mean `rows`?)"));
+        assert!(said.iter().any(|s| s == "batch: unknown key `row` (did you mean `rows`?)"));
         assert!(errors.iter().any(|error| error.path == ["batch", "row"]));
         assert!(refusal(json!({ "at": "12:00", "window": "22:00-05:00" })).contains("closed"));
         assert!(refusal(json!({ "older_than": "0s" })).contains("more than nothing"));

@@ -7,6 +7,7 @@ mod expire;
 mod field;
 mod name;
 mod once;
+mod reader;
 mod settings;
 mod size;
 pub mod store;
@@ -20,9 +21,10 @@ pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
-pub(crate) use field::{Reader, did_you_mean, nearest};
+pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub(crate) use reader::Reader;
 pub use settings::{Keep, Pacing};
 pub use size::Size;
 pub use store::Stored;
@@ -154,6 +156,7 @@ impl Scalar {
 
 /// A policy that makes sense.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
@@ -223,6 +226,8 @@ fn read_name(reader: &mut Reader<'_>, name: &str) -> Option<Name> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// The list that serves environment variables and the reader that serves everything must not drift apart.
@@ -260,5 +265,22 @@ mod tests {
         assert_eq!(Kind::Expire.value("k", "enabled", "false"), Value::from(false));
         assert_eq!(Kind::Expire.value("k", "description", "100"), Value::from("100"));
         assert_eq!(Kind::Settings.value("pacing", "max_lock_waiters", "off"), Value::from("off"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+                for scalar in kind.scalars(name) {
+                    let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
+                    let value = values[which].clone();
+                    let mut keys: Vec<&str> = scalar.path().split('.').collect();
+                    let last = keys.pop().unwrap();
+                    let entry = Spec::from_iter([(last.to_owned(), value)]);
+                    let spec = keys.pop().map_or(entry.clone(), |outer| Spec::from_iter([(outer.to_owned(), entry.into())]));
+                    let _ = Policy::parse(kind, name, &spec).map_err(|errors| errors.to_string());
+                }
+            }
+        }
     }
 }

@@ -58,7 +58,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0 % factor == 0);
+        let whole = UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor));
         let (unit, factor) = whole.unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / factor)
     }
