@@ -44,7 +44,7 @@ pub(crate) enum Recovery {
 
 /// One run of a unit: bounded batches until there is no more. Claims, re-checks, acts and records inside
 /// [`Chore::run_batch`]; never sleeps, never retries, never looks at a clock of its own.
-pub(crate) trait Chore: Send {
+pub(crate) trait Chore: Send + Sync {
     /// Does one batch inside the fenced transaction.
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>>;
 

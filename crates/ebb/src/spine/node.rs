@@ -87,7 +87,7 @@ impl Default for NodeOptions {
 }
 
 /// What `run --once` came to.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Finished {
     /// Every run, in the order they ended.
     pub runs: Vec<Summary>,
@@ -293,7 +293,9 @@ impl Node {
         ));
         let mut away = Duration::ZERO;
         while !self.shared.shutdown.is_stopping() {
-            let pause = match self.tick(*hears.borrow()).await {
+            // Copied out first: a borrow held over the await would block whoever reports what it hears.
+            let heard = *hears.borrow();
+            let pause = match self.tick(heard).await {
                 Ok(()) => {
                     if !away.is_zero() {
                         tracing::info!("The database is back");

@@ -25,7 +25,8 @@ pub(crate) enum Prepared {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Everything due is done.
     Success,
@@ -53,7 +54,7 @@ impl Status {
 }
 
 /// What a run came to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Summary {
     /// `chore/policy/table`.
     pub unit: String,
@@ -72,9 +73,14 @@ pub struct Summary {
     /// Rows found due at the start, where that was looked at.
     pub due: Option<u64>,
     /// How long it took.
+    #[serde(serialize_with = "as_text")]
     pub took: Duration,
     /// Why it failed or stopped.
     pub note: Option<String>,
+}
+
+fn as_text<S: serde::Serializer>(took: &Duration, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&crate::policy::human(*took))
 }
 
 /// One unit, and everything the runner needs to know about it.

@@ -1,0 +1,13 @@
+//! `ebb migrate`: the schema, as its owner.
+
+use super::{Context, Outcome};
+use ebb::Result;
+
+pub(crate) async fn run(context: &Context) -> Result<Outcome> {
+    let migrated = context.engine.migrate().await?;
+    match migrated.applied.as_slice() {
+        [] => println!("the ebb schema is at version {}; nothing to do", migrated.version),
+        applied => println!("applied {}; the ebb schema is at version {}", applied.join(", "), migrated.version),
+    }
+    Ok(Outcome::Done)
+}

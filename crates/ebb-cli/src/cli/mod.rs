@@ -1,0 +1,145 @@
+//! The command line: a file a command. This one parses, finds configuration and database, and turns errors into exit
+//! codes and hints.
+
+mod apply;
+mod migrate;
+mod output;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use ebb::config::{Config, Env};
+use ebb::pg::embedded::Embedded;
+use ebb::pg::{Database, Target};
+use ebb::{Engine, Error, Keys, Result};
+
+/// The data-lifecycle engine for PostgreSQL: data goes out on time, never early, and with proof.
+#[derive(Debug, Parser)]
+#[command(name = "ebb", version, max_term_width = 120)]
+struct Cli {
+    /// The configuration; `ebb.toml` in the working directory when absent.
+    #[arg(long, global = true, env = "EBB_CONFIG", value_name = "PATH")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make the database's policies those of the file.
+    Apply(apply::Args),
+    /// Run a node: every chore, and HTTP.
+    Run(run::Args),
+    /// Bring the ebb schema up to this version.
+    Migrate,
+}
+
+/// What a command came to.
+pub(crate) enum Outcome {
+    Done,
+    Problems,
+    Failed,
+}
+
+pub(crate) async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match dispatch(cli).await {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::Problems) => ExitCode::from(3),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(if error.is_config() || error.is_usage() { 2 } else { 1 })
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<Outcome> {
+    let env = Env::process();
+    let config = Config::load(cli.config.as_deref(), &env)?;
+    crate::log::init(&config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let context = Context::open(config, env)?;
+    let outcome = match cli.command {
+        Command::Apply(args) => apply::run(&context, args).await,
+        Command::Run(args) => run::run(&context, args).await,
+        Command::Migrate => migrate::run(&context).await,
+    };
+    context.close().await;
+    outcome
+}
+
+/// What every command has: the configuration, and an engine on its database.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) engine: Engine,
+    /// Kept so that the server lives as long as the command.
+    embedded: Option<Embedded>,
+}
+
+impl Context {
+    fn open(config: Config, env: Env) -> Result<Self> {
+        let (target, embedded) = match &config.database.url {
+            Some(url) => {
+                let direct = config.database.direct_url.as_ref().map(|secret| secret.resolve(&env)).transpose()?;
+                (Target::parse(&url.resolve(&env)?, direct.as_deref())?, None)
+            }
+            None => {
+                let embedded = Embedded::start(std::path::Path::new(".ebb"))?;
+                (embedded.target(), Some(embedded))
+            }
+        };
+        let database = Database::open(target, 16, "ebb/cli");
+        let engine = Engine::new(database, keys(&config)?);
+        Ok(Self { config, engine, embedded })
+    }
+
+    /// Who asks, for history and audit.
+    pub(crate) fn by(&self, given: Option<&str>) -> String {
+        given.map_or_else(|| std::env::var("USER").unwrap_or_else(|_| "cli".into()), str::to_owned)
+    }
+
+    async fn close(self) {
+        self.engine.database().close().await;
+        if let Some(embedded) = self.embedded
+            && let Err(error) = embedded.stop()
+        {
+            output::error(&error);
+        }
+    }
+}
+
+/// The keys that exist. `ebb apply` creates missing ones; nobody else does.
+fn keys(config: &Config) -> Result<Keys> {
+    use ebb::audit::{Destination, SigningKey, SubjectKey};
+    let existing = |secret: &Option<ebb::config::Secret>| -> Option<PathBuf> {
+        secret.as_ref()?.path().filter(|path| path.exists()).map(PathBuf::from)
+    };
+    let mut keys = Keys::default();
+    if let Some(path) = existing(&config.audit.signing_key) {
+        keys.signing = Some(SigningKey::load(&path)?.into());
+        keys.publish = Some(match &config.audit.publish {
+            Some(text) => Destination::parse(text)?,
+            None => Destination::beside(&path),
+        });
+    }
+    if let Some(path) = existing(&config.audit.subject_key) {
+        keys.subject = Some(SubjectKey::load(&path)?.into());
+    }
+    Ok(keys)
+}
+
+/// An error for a command that cannot mean anything.
+pub(crate) fn usage(message: impl Into<String>) -> Error {
+    Error::usage(message)
+}

@@ -1,0 +1,150 @@
+//! `ebb run`: the node. `--once` does everything due now and ends: for a CronJob, a timer, or a manual clean-up.
+
+use std::time::Duration;
+
+use ebb::policy::{Term, human};
+use ebb::spine::{Finished, NodeOptions, Selector, Shutdown, Status};
+use ebb::{Error, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Context, Outcome, output};
+use crate::http;
+
+/// Options of `ebb run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do everything due now, then exit.
+    #[arg(long)]
+    once: bool,
+    /// Only these policies, or one chore of them.
+    #[arg(long, value_name = "NAME[:CHORE]", num_args = 1..)]
+    only: Vec<String>,
+    /// With --once: how long to wait for units that another node holds.
+    #[arg(long, value_name = "DURATION", default_value = "0s", requires = "once")]
+    wait: Term,
+    /// With --once: print the result as JSON.
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
+    let only = args.only.iter().map(|text| text.parse()).collect::<Result<Vec<Selector>>>()?;
+    let config = &context.config;
+    let options = NodeOptions {
+        name: config.node.name.clone().unwrap_or_else(node_name),
+        lease: config.node.lease,
+        stop_within: config.database.stop_within,
+        only,
+    };
+    let shutdown = Shutdown::new();
+    stop_on_signals(shutdown.clone())?;
+    if args.once {
+        context.engine.ready().await?;
+        let node = context.engine.node(options, shutdown);
+        let wait = args.wait.as_duration().map_err(|invalid| Error::usage(invalid.message))?;
+        let finished = node.run_once(wait).await?;
+        return report(&finished, args.json);
+    }
+    serve(context, options, shutdown).await
+}
+
+async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> Result<Outcome> {
+    let config = &context.config;
+    let metrics = http::recorder()?;
+    let listener = http::bind(config.http.listen).await?;
+    let address = listener.local_addr().map_err(|error| Error::failed(error.to_string()))?;
+    let surface = http::Surface::new(context.engine.clone(), metrics, config.metrics.prefix.clone());
+    let stop = shutdown.clone();
+    let server = axum::serve(listener, http::app(surface)).with_graceful_shutdown(async move { stop.stopping().await });
+    let server = tokio::spawn(async move { server.await });
+    tracing::info!(node = %options.name, version = env!("CARGO_PKG_VERSION"), http = %address, "Ebb is up");
+
+    wait_until_ready(context, &shutdown).await?;
+    let stop_within = options.stop_within;
+    context.engine.node(options, shutdown).run().await?;
+    // An idle keep-alive connection must not hold the process.
+    let _ = tokio::time::timeout(stop_within / 10, server).await;
+    Ok(Outcome::Done)
+}
+
+/// A node may start before its database; only a schema it does not understand ends it.
+async fn wait_until_ready(context: &Context, shutdown: &Shutdown) -> Result<()> {
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match context.engine.ready().await {
+            Err(error) if error.is_unavailable() => {
+                tracing::warn!(error = %error, "The database is away; trying again until it is back");
+                if shutdown.sleep(pause).await {
+                    return Ok(());
+                }
+                pause = (pause * 2).min(Duration::from_secs(5));
+            }
+            ready => return ready,
+        }
+    }
+}
+
+/// The first signal stops gracefully, the second at once.
+fn stop_on_signals(shutdown: Shutdown) -> Result<()> {
+    let failed = |error: std::io::Error| Error::failed(format!("cannot listen for signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::spawn(async move {
+        for times in 0.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if times == 0 {
+                shutdown.stop();
+            } else {
+                std::process::exit(1);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn node_name() -> String {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let host = host.trim();
+    if host.is_empty() { format!("node-{}", std::process::id()) } else { format!("{host}-{}", std::process::id()) }
+}
+
+fn report(finished: &Finished, json: bool) -> Result<Outcome> {
+    if json {
+        output::json(finished)?;
+    } else {
+        print(finished);
+    }
+    Ok(if !finished.held.is_empty() {
+        Outcome::Problems
+    } else if finished.has_failed() {
+        Outcome::Failed
+    } else {
+        Outcome::Done
+    })
+}
+
+fn print(finished: &Finished) {
+    let rows = finished
+        .runs
+        .iter()
+        .map(|run| {
+            let took = human(Duration::from_millis(run.took.as_millis() as u64));
+            let note = match (run.status, &run.note) {
+                (Status::Success, _) if run.skipped > 0 => format!("{} rows held by others", run.skipped),
+                (_, note) => note.clone().unwrap_or_default(),
+            };
+            let status = run.status.as_str().to_owned();
+            vec![run.policy.clone(), run.table.clone(), status, run.rows.to_string(), run.batches.to_string(), took, note]
+        })
+        .collect();
+    output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");
+    for (unit, why) in &finished.resting {
+        println!("{unit} did not run: {why}");
+    }
+    for (unit, node) in &finished.held {
+        println!("{unit} is held by {node}");
+    }
+}
