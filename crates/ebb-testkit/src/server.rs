@@ -195,8 +195,14 @@ impl Drop for Server {
 }
 
 fn spawn_watchdog(dir: &Path, bin: &Path, user: Option<&ServerUser>) -> Child {
-    const SCRIPT: &str = "trap '' HUP INT TERM; cat >/dev/null; \"$1/pg_ctl\" stop -D \"$2/data\" -m immediate; \
-                          rm -rf \"$2\"";
+    // Again while something is left: an initdb or a start that lost us half way goes on writing for a moment.
+    const SCRIPT: &str = r#"trap '' HUP INT TERM
+        cat >/dev/null
+        for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            "$1/pg_ctl" stop -D "$2/data" -m immediate
+            rm -rf "$2" && exit
+            sleep 0.2
+        done"#;
     // The shell runs as the server's user, which owns everything inside; /tmp's sticky bit lets the owner remove it.
     let mut command = binaries::command(Path::new("/bin"), "sh", user);
     command
