@@ -61,6 +61,8 @@ async fn a_second_use_joins_and_the_last_one_stops_the_server() {
     let mut servers: Vec<Embedded> = starts.into_iter().map(|start| start.join().unwrap()).collect();
     assert_eq!(servers.iter().filter(|server| !server.joined()).count(), 1, "one of them started it");
     let pid = server_pid(&servers[0]);
+    let group = rustix::process::getpgid(Some(pid)).unwrap();
+    assert_ne!(group, rustix::process::getpgrp(), "Ctrl-C at the terminal does not reach it");
     while let Some(server) = servers.pop() {
         assert_eq!(run(&server.target(), "SELECT 'up'").await.unwrap(), "up");
         assert_eq!(server_pid(&server), pid);
