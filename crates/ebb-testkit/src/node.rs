@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ebb::pg::embedded::Embedded;
 use rustix::process::{Pid, Signal};
 
 use crate::temp::TempDir;
@@ -166,6 +167,14 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.kill9();
+        // A killed node leaves its embedded server to the next command; here nobody comes after the last one.
+        let ebb = self.dir.path().join(".ebb");
+        if Arc::strong_count(&self.dir) == 1
+            && ebb.exists()
+            && let Ok(server) = Embedded::start(&ebb)
+        {
+            let _ = server.stop();
+        }
     }
 }
 

@@ -76,7 +76,7 @@ async fn an_own_server_restarts_and_keeps_what_was_committed() {
     server.restart(Mode::Immediate);
     assert_eq!(db.scalar::<i32>("SELECT v FROM k").await, 7);
     assert_eq!(db.scalar::<String>("SHOW work_mem").await, "5MB");
-    server.stop(Mode::Fast);
+    server.stop();
     assert!(PgConnection::connect(&server.url("postgres")).await.is_err());
     server.start();
     assert_eq!(db.scalar::<i32>("SELECT v FROM k").await, 7);

@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use ebb::pg::Target;
 use ebb::pg::embedded::Embedded;
-use ebb_testkit::TempDir;
+use ebb_testkit::{TempDir, eventually};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 async fn run(target: &Target, sql: &str) -> Option<String> {
@@ -21,16 +22,9 @@ fn server_pid(server: &Embedded) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(text.lines().next().unwrap().parse().unwrap()).unwrap()
 }
 
-/// A directory that root's server user can reach, too.
-fn reachable_dir() -> TempDir {
-    let dir = TempDir::new();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    dir
-}
-
 #[tokio::test]
 async fn data_is_kept_between_runs_and_nobody_else_can_come_in() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let ebb = dir.path().join(".ebb");
     let first = Embedded::start(&ebb).unwrap();
     assert!(!first.joined());
@@ -57,7 +51,7 @@ async fn data_is_kept_between_runs_and_nobody_else_can_come_in() {
 
 #[tokio::test]
 async fn a_second_use_joins_and_the_last_one_stops_the_server() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let starts: Vec<_> = (0..4)
         .map(|_| {
             let path = dir.path().to_owned();
@@ -67,6 +61,8 @@ async fn a_second_use_joins_and_the_last_one_stops_the_server() {
     let mut servers: Vec<Embedded> = starts.into_iter().map(|start| start.join().unwrap()).collect();
     assert_eq!(servers.iter().filter(|server| !server.joined()).count(), 1, "one of them started it");
     let pid = server_pid(&servers[0]);
+    let group = rustix::process::getpgid(Some(pid)).unwrap();
+    assert_ne!(group, rustix::process::getpgrp(), "Ctrl-C at the terminal does not reach it");
     while let Some(server) = servers.pop() {
         assert_eq!(run(&server.target(), "SELECT 'up'").await.unwrap(), "up");
         assert_eq!(server_pid(&server), pid);
@@ -77,7 +73,7 @@ async fn a_second_use_joins_and_the_last_one_stops_the_server() {
 
 #[tokio::test]
 async fn a_killed_process_leaves_a_server_that_the_next_one_joins_and_stops() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let mut child = spawn_holder(dir.path());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -90,7 +86,7 @@ async fn a_killed_process_leaves_a_server_that_the_next_one_joins_and_stops() {
 
 #[tokio::test]
 async fn killing_both_loses_nothing_that_was_committed() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let mut child = spawn_holder(dir.path());
     let text = std::fs::read_to_string(dir.path().join("data/postmaster.pid")).unwrap();
     let pid = rustix::process::Pid::from_raw(text.lines().next().unwrap().parse().unwrap()).unwrap();
@@ -105,7 +101,7 @@ async fn killing_both_loses_nothing_that_was_committed() {
 
 #[tokio::test]
 async fn a_stale_pid_file_whose_number_went_to_somebody_else_is_no_obstacle() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     Embedded::start(dir.path()).unwrap().stop().unwrap();
     // The number of a living process, this one, as after a restart of a container.
     let stale = format!("{}\n/x\n1\n5432\n/nowhere\n\n1 2\nready\n", std::process::id());
@@ -117,7 +113,7 @@ async fn a_stale_pid_file_whose_number_went_to_somebody_else_is_no_obstacle() {
 
 #[tokio::test]
 async fn a_half_made_data_directory_is_made_again() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let half = dir.path().join("data.new-0123");
     std::fs::create_dir_all(half.join("base")).unwrap();
     std::fs::write(half.join("PG_VERSION"), "15\n").unwrap();
@@ -126,9 +122,24 @@ async fn a_half_made_data_directory_is_made_again() {
     assert!(!half.exists());
 }
 
+#[tokio::test]
+async fn an_initdb_that_was_killed_half_way_is_no_obstacle() {
+    let dir = TempDir::new();
+    let mut child = spawn_child(dir.path());
+    let begun = || std::fs::read_dir(dir.path()).unwrap().flatten().any(|entry| entry.path().join("base").exists());
+    eventually(Duration::from_secs(30), || async { begun() }).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!dir.path().join("data").exists());
+    // Its initdb may still be running, as an orphan.
+    let server = Embedded::start(dir.path()).unwrap();
+    assert!(!server.joined());
+    assert_eq!(run(&server.target(), "SELECT 'up'").await.unwrap(), "up");
+}
+
 #[test]
 fn data_of_another_major_version_is_refused_with_the_way_out() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     std::fs::create_dir(dir.path().join("data")).unwrap();
     std::fs::write(dir.path().join("data/PG_VERSION"), "9999\n").unwrap();
     let error = Embedded::start(dir.path()).unwrap_err();
@@ -142,7 +153,7 @@ fn data_of_another_major_version_is_refused_with_the_way_out() {
 
 #[tokio::test]
 async fn a_long_or_odd_path_gets_a_short_socket() {
-    let dir = reachable_dir();
+    let dir = TempDir::new();
     let deep = dir.path().join("it's, a \"path\" $HOME").join("x".repeat(120)).join(".ebb");
     let server = Embedded::start(&deep).unwrap();
     assert_eq!(run(&server.target(), "SELECT 'up'").await.unwrap(), "up");
@@ -180,16 +191,20 @@ async fn where_the_servers_user_cannot_go_the_data_lies_in_the_state_directory()
 
 /// Starts this test binary again as a process that holds the server of `dir`, and waits until it does.
 fn spawn_holder(dir: &Path) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = spawn_child(dir);
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("holding")), "the child starts the server");
+    child
+}
+
+fn spawn_child(dir: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "embedded::holder", "--ignored", "--nocapture"])
         .env("EBB_TEST_HOLD", dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.contains("holding")), "the child starts the server");
-    child
+        .unwrap()
 }
 
 #[tokio::test]
