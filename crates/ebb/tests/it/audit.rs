@@ -344,6 +344,8 @@ async fn deleted_inserted_and_moved_records_are_found() {
     for (sql, expected) in cases {
         assert_eq!(audit.tampered(sql, Some(&published)).await, expected, "{sql}");
     }
+    let both = "INSERT INTO ebb.audit_pending SELECT id, xid FROM ebb.audit WHERE id = 2";
+    assert_eq!(audit.tampered(both, Some(&published)).await, [Problem::RecordWaitsSealed { record: 2 }]);
     let repeated = "DROP INDEX ebb.audit_leaf_record;
                     INSERT INTO ebb.audit_leaf SELECT 3, 1, record, hash FROM ebb.audit_leaf WHERE record = 1";
     assert_eq!(
@@ -717,13 +719,19 @@ async fn looking_for_work_does_not_grow_with_what_is_sealed() {
              ANALYZE ebb.audit, ebb.audit_leaf",
         )
         .await;
+    // Then a burst that the statistics have not seen.
     audit.test.execute("VACUUM (ANALYZE) ebb.audit_pending").await;
+    audit
+        .test
+        .execute("INSERT INTO ebb.audit (action, by_name) SELECT 'expire', 'x' FROM generate_series(1, 50000)")
+        .await;
+    let mut tx = audit.db.read().await.unwrap();
+    run(&mut tx, include_str!("../../src/audit/sql/prepare_seal.sql")).await;
     let sealable = include_str!("../../src/audit/sql/sealable.sql").replace("$1", "10001");
-    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN (COSTS OFF) {sealable}")))
-        .fetch_all(audit.test.pool())
-        .await
-        .unwrap();
+    let plan: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN (COSTS OFF) {sealable}"))).fetch_all(&mut *tx).await.unwrap();
     let plan = plan.join("\n");
-    assert!(!plan.contains("Seq Scan on audit a"), "{plan}");
-    assert!(!plan.contains("audit_leaf"), "{plan}");
+    assert!(!plan.contains("Seq Scan") && !plan.contains("audit_leaf"), "{plan}");
+    assert_eq!(plan.matches("using audit_pending_order").count(), 2, "{plan}");
+    assert!(plan.contains("using audit_pkey"), "{plan}");
 }
