@@ -46,8 +46,8 @@ CREATE TABLE ebb.audit_leaf (
 );
 CREATE UNIQUE INDEX audit_leaf_record ON ebb.audit_leaf (record);
 
--- The records that no block has yet: small however long the audit is. Kept by the two triggers below alone, so that
--- nobody but the owner can make a record be forgotten.
+-- The records that no block has yet: short however long the audit is. Kept by the two triggers below alone: to take a
+-- record off it, a node has to list it in a block, and verifying finds an entry that no signature covers.
 CREATE TABLE ebb.audit_pending (
     record          bigint      PRIMARY KEY,
     xid             xid8        NOT NULL
