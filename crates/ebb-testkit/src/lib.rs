@@ -3,10 +3,14 @@
 
 mod database;
 mod eventually;
+mod node;
+mod proxy;
 mod server;
 mod temp;
 
 pub use database::{TestDatabase, advance, database, empty_database, empty_database_on};
 pub use eventually::eventually;
+pub use node::Node;
+pub use proxy::Proxy;
 pub use server::{Mode, Server, own_server, server};
 pub use temp::TempDir;

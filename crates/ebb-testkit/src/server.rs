@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
 use ebb::pg::binaries::{self, ServerUser};
@@ -112,7 +112,7 @@ impl Server {
 
     /// Stops and starts it; returns when it answers again.
     pub fn restart(&self, mode: Mode) {
-        self.stop(mode);
+        self.stop_with(mode);
         self.start();
     }
 
@@ -123,8 +123,13 @@ impl Server {
         }
     }
 
+    /// Stops it in order; returns when it is down.
+    pub fn stop(&self) {
+        self.stop_with(Mode::Fast);
+    }
+
     /// Stops it; returns when it is down.
-    pub fn stop(&self, mode: Mode) {
+    pub fn stop_with(&self, mode: Mode) {
         let mode = match mode {
             Mode::Immediate => "immediate",
             Mode::Fast => "fast",
@@ -191,7 +196,7 @@ impl Drop for Server {
 
 fn spawn_watchdog(dir: &Path, bin: &Path, user: Option<&ServerUser>) -> Child {
     const SCRIPT: &str = "trap '' HUP INT TERM; cat >/dev/null; \"$1/pg_ctl\" stop -D \"$2/data\" -m immediate; \
-                          rm -rf \"$2\"; rmdir \"$2\"";
+                          rm -rf \"$2\"";
     // The shell runs as the server's user, which owns everything inside; /tmp's sticky bit lets the owner remove it.
     let mut command = binaries::command(Path::new("/bin"), "sh", user);
     command
@@ -202,10 +207,6 @@ fn spawn_watchdog(dir: &Path, bin: &Path, user: Option<&ServerUser>) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
-    spawn(&mut command)
-}
-
-fn spawn(command: &mut Command) -> Child {
     command.spawn().expect("a machine that runs tests has /bin/sh")
 }
 

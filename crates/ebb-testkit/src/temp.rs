@@ -1,5 +1,7 @@
 //! Temporary directories with short paths: a socket's path must stay below 107 bytes.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A directory that goes away with its value.
@@ -11,6 +13,8 @@ impl TempDir {
     pub fn new() -> Self {
         let path = fresh_path();
         std::fs::create_dir(&path).expect("/tmp is writable");
+        // Whatever the umask: the user of an embedded server that root starts must get in.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a fresh directory is ours");
         Self(path)
     }
 

@@ -122,7 +122,16 @@ fn look(dir: PathBuf) -> Result<Binaries, String> {
         .map_err(|error| format!("{} does not start: {error}", postgres.display()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let major = major_of(&text).ok_or_else(|| format!("{} does not say its version", postgres.display()))?;
-    Ok(Binaries { dir, major })
+    Ok(Binaries { dir: behind_links(dir), major })
+}
+
+/// Links to the three programs on PATH lead to the directory that also has psql, pg_dump and the server's own files.
+fn behind_links(dir: PathBuf) -> PathBuf {
+    let real = dir.join("postgres").canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    match real {
+        Some(real) if PROGRAMS.iter().all(|program| real.join(program).is_file()) => real,
+        _ => dir,
+    }
 }
 
 /// `postgres (PostgreSQL) 15.14 (Debian …)` → 15; `18beta1` → 18.

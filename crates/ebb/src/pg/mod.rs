@@ -1,6 +1,7 @@
 //! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
 
 pub mod binaries;
+pub mod embedded;
 
 mod connect;
 mod ident;

@@ -1,7 +1,5 @@
 //! The audit: nothing is lost, nothing is sealed twice, and nothing that was sealed can change unnoticed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use ebb::audit::{

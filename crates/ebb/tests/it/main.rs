@@ -1,3 +1,6 @@
-//! Integration tests, one binary: a real PostgreSQL, a database per test.
+//! The engine on a real PostgreSQL. One binary, so that every test shares one server.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
 mod audit;
+mod embedded;

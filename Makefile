@@ -1,0 +1,44 @@
+# make demo [ONCE=1]   Ebb at work on an embedded PostgreSQL; ONCE=1 ends by itself
+# make test            install what the tests need and run them all
+# make check           format, lints, licences, documentation
+# make bench, soak     measure; ARGS="…" is passed on
+
+CARGO ?= cargo
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+ADVISORIES = https://github.com/rustsec/advisory-db
+
+.PHONY: demo test check deny postgres release bench soak
+
+demo: postgres release
+	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
+
+test: postgres
+	$(CARGO) test --workspace
+
+check: deny
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@# Binary and library share a name, and so a page: the library's comes last and stays.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p ebb-cli
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --workspace --exclude ebb-cli
+
+deny:
+	$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
+	$(CARGO) deny check licenses bans sources
+	@if GIT_TERMINAL_PROMPT=0 git ls-remote --exit-code $(ADVISORIES) HEAD >/dev/null 2>&1; then \
+		$(CARGO) deny check advisories; \
+	else \
+		echo "advisories: not checked, their database cannot be reached from here"; \
+	fi
+
+postgres:
+	@scripts/install-postgres
+
+release:
+	$(CARGO) build --release -p ebb-cli
+
+bench: postgres release
+	$(CARGO) run --release -p ebb-bench -- $(ARGS)
+
+soak: postgres release
+	$(CARGO) run --release -p ebb-bench -- soak $(ARGS)
