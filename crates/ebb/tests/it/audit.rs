@@ -111,24 +111,17 @@ impl Audit {
 
     /// Runs statements as an attacker who owns the tables, and returns what verifying then says; nothing stays.
     async fn tampered(&self, sql: &str, published: Option<&Published>) -> Vec<Problem> {
-        self.test.execute("CREATE SCHEMA saved").await;
-        for table in TABLES {
-            self.test.execute(&format!("CREATE TABLE saved.{table} AS TABLE ebb.{table}")).await;
-        }
+        let saved = ["audit", "audit_block", "audit_leaf", "audit_pending"];
+        let save = saved.map(|table| format!("CREATE TABLE IF NOT EXISTS saved.{table} AS TABLE ebb.{table};"));
+        let restore = saved.map(|table| {
+            format!("DELETE FROM ebb.{table}; INSERT INTO ebb.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table};")
+        });
+        let past_triggers = "SET LOCAL session_replication_role = replica";
         self.test
-            .execute(&format!("SET session_replication_role = replica; {sql}; RESET session_replication_role"))
+            .execute(&format!("CREATE SCHEMA IF NOT EXISTS saved; {} {past_triggers}; {sql}", save.concat()))
             .await;
         let problems = self.report(published).await.problems;
-        for table in TABLES {
-            self.test
-                .execute(&format!(
-                    "SET session_replication_role = replica; DELETE FROM ebb.{table};
-                     INSERT INTO ebb.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table};
-                     RESET session_replication_role"
-                ))
-                .await;
-        }
-        self.test.execute("DROP SCHEMA saved CASCADE").await;
+        self.test.execute(&format!("{past_triggers}; {}", restore.concat())).await;
         problems
     }
 
