@@ -54,7 +54,7 @@ impl Destination {
         let tip = store::tip(&mut tx).await?;
         let same = match &before {
             None => true,
-            Some(before) => store::blocks(&mut tx, before.number - 1, before.number, 1)
+            Some(before) => store::blocks(&mut tx, before.number.saturating_sub(1), before.number, 1)
                 .await?
                 .first()
                 .is_some_and(|block| hex::encode(&block.seal) == before.seal),

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use super::merkle::{Hash, root};
 use super::record::{Frames, Xid};
 use super::{Moment, SigningKey, store};
-use crate::{Error, Result};
+use crate::Result;
 
 /// How many records a block has at most, unless the caller says otherwise: some 20 ms of work and a proof of 14 hashes.
 pub const MAX_RECORDS: usize = 10_000;
@@ -80,10 +80,11 @@ pub struct Seal {
 /// that the caller has begun and fenced. When another sealer makes the same block first, the error `is_fenced()` and the
 /// transaction is to be rolled back. After the commit, publish.
 pub async fn seal_once(tx: &mut PgConnection, key: &SigningKey, max_records: usize) -> Result<Option<Seal>> {
-    let limit = i64::try_from(max_records.clamp(1, i32::MAX as usize - 1)).map_err(|_| Error::usage("too many"))?;
+    let max_records = max_records.clamp(1, i32::MAX as usize);
+    store::prepare_seal(tx).await?;
     // The tip first: whatever another sealer commits after this look, the number collides.
     let tip = store::tip(tx).await?;
-    let mut records = store::sealable(tx, limit + 1).await?;
+    let mut records = store::sealable(tx, max_records as i64 + 1).await?;
     if records.is_empty() {
         return Ok(None);
     }
@@ -108,7 +109,6 @@ pub async fn seal_once(tx: &mut PgConnection, key: &SigningKey, max_records: usi
         seal: Vec::new(),
     }
     .sign(key);
-    store::durable(tx).await?;
     store::insert_block(tx, &block, &ids, &hashes).await?;
     Ok(Some(Seal { block, more }))
 }

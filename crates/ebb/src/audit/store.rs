@@ -80,8 +80,8 @@ fn details(entry: &Entry) -> serde_json::Value {
     if entry.details.is_null() { serde_json::json!({}) } else { entry.details.clone() }
 }
 
-pub(super) async fn durable(tx: &mut PgConnection) -> Result<()> {
-    sql!("durable").execute(tx).await?;
+pub(super) async fn prepare_seal(tx: &mut PgConnection) -> Result<()> {
+    sql!("prepare_seal").execute(tx).await?;
     Ok(())
 }
 
@@ -99,8 +99,9 @@ pub(super) async fn sealable(tx: &mut PgConnection, limit: i64) -> Result<Vec<Re
 
 /// Adds a block and what it lists. The error is "fenced" when another sealer was first.
 pub(super) async fn insert_block(tx: &mut PgConnection, block: &Block, records: &[i64], hashes: &[Hash]) -> Result<()> {
+    let number = block.number;
     sql!("insert_block")
-        .bind(block.number)
+        .bind(number)
         .bind(&block.previous)
         .bind(&block.root)
         .bind(block.records)
@@ -110,24 +111,24 @@ pub(super) async fn insert_block(tx: &mut PgConnection, block: &Block, records: 
         .bind(&block.seal)
         .execute(&mut *tx)
         .await
-        .map_err(|error| first_was_another(error, block.number))?;
+        .map_err(|error| {
+            on_repeated(error, || Error::fenced(format!("another node sealed block {number} of the audit first")))
+        })?;
     let hashes: Vec<&[u8]> = hashes.iter().map(Hash::as_slice).collect();
-    sql!("insert_leaves")
-        .bind(block.number)
-        .bind(records)
-        .bind(hashes)
-        .execute(tx)
-        .await
-        .map_err(|error| first_was_another(error, block.number))?;
+    // The number was ours, so no race: the lists contradict each other.
+    sql!("insert_leaves").bind(number).bind(records).bind(hashes).execute(tx).await.map_err(|error| {
+        on_repeated(error, || {
+            Error::refused("a record that waits for a seal is in a block already, or the next block has entries")
+                .with_hint("somebody changed the audit: `ebb audit verify` names the records")
+        })
+    })?;
     Ok(())
 }
 
-fn first_was_another(error: sqlx::Error, number: i64) -> Error {
-    match error.as_database_error().and_then(|error| error.code()).as_deref() {
-        Some("23505") => {
-            Error::fenced(format!("another node sealed block {number} of the audit first")).with_source(error)
-        }
-        _ => error.into(),
+fn on_repeated(error: sqlx::Error, meaning: impl FnOnce() -> Error) -> Error {
+    match error.as_database_error().is_some_and(|error| error.is_unique_violation()) {
+        true => meaning().with_source(error),
+        false => error.into(),
     }
 }
 
@@ -183,8 +184,9 @@ pub(super) async fn strays(tx: &mut PgConnection, after: i64, limit: i64) -> Res
     Ok(sql!("strays" as Strays).bind(after).bind(limit).fetch_one(tx).await?)
 }
 
-pub(super) async fn vanished(tx: &mut PgConnection) -> Result<Vec<i64>> {
-    Ok(sql!("vanished" scalar i64).fetch_all(tx).await?)
+/// Records that wait for a seal and should not: already in a block (true), or gone (false).
+pub(super) async fn misplaced(tx: &mut PgConnection) -> Result<Vec<(i64, bool)>> {
+    Ok(sql!("misplaced" as (i64, bool)).fetch_all(tx).await?)
 }
 
 pub(super) async fn orphaned(tx: &mut PgConnection, after: i64) -> Result<Vec<i64>> {

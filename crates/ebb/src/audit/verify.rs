@@ -61,6 +61,7 @@ pub enum Problem {
     RecordDeleted { record: i64, block: i64 },
     RecordDeletedUnsealed { record: i64 },
     RecordForgotten { record: i64 },
+    RecordWaitsSealed { record: i64 },
     RecordRepeated { record: i64 },
     BlockMissing { from: i64, to: i64 },
     BlockUnexpected { block: i64 },
@@ -91,6 +92,9 @@ impl fmt::Display for Problem {
                     f,
                     "record {record} is in no block and does not wait for one: it was added past the audit, or its entry was removed"
                 )
+            }
+            Self::RecordWaitsSealed { record } => {
+                write!(f, "record {record} waits for a seal although a block has it: nothing can be sealed")
             }
             Self::RecordRepeated { record } => write!(f, "record {record} is listed more than once"),
             Self::BlockMissing { from, to } if from == to => write!(f, "block {from} is missing"),
@@ -165,7 +169,9 @@ async fn check_chain(
                 report.add(Problem::PublishedDiffers { block: block.number });
             }
             report.blocks += 1;
-            before = (block.number.max(0), block.seal.clone());
+            if block.number > before.0 {
+                before = (block.number, block.seal.clone());
+            }
         }
         after = page_end;
         tx.commit().await?;
@@ -237,8 +243,12 @@ async fn check_membership(database: &Database, report: &mut Report) -> Result<()
     for block in store::orphaned(&mut tx, report.last_block.unwrap_or(0)).await? {
         report.add(Problem::EntriesWithoutBlock { block });
     }
-    for record in store::vanished(&mut tx).await? {
-        report.add(Problem::RecordDeletedUnsealed { record });
+    for (record, sealed) in store::misplaced(&mut tx).await? {
+        report.add(if sealed {
+            Problem::RecordWaitsSealed { record }
+        } else {
+            Problem::RecordDeletedUnsealed { record }
+        });
     }
     report.unsealed = store::unsealed(&mut tx, i64::MAX).await?.unsigned_abs();
     tx.commit().await?;

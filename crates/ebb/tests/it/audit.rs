@@ -1,7 +1,5 @@
 //! The audit: nothing is lost, nothing is sealed twice, and nothing that was sealed can change unnoticed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use ebb::audit::{
@@ -9,7 +7,7 @@ use ebb::audit::{
     SubjectKey, TrustedKeys, blocker, list, seal_once, unsealed, verify,
 };
 use ebb::pg::{Database, Guard};
-use ebb_testkit::{TempDir, TestDatabase, database};
+use ebb_testkit::{Server, TempDir, TestDatabase, database};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 fn key() -> SigningKey {
@@ -26,6 +24,15 @@ impl Audit {
     async fn new() -> Self {
         let test = database().await;
         Self { db: test.open(), test, key: key() }
+    }
+
+    /// On a server of its own, where nothing else runs.
+    async fn on(server: &Server, before_migrating: &str) -> Self {
+        let test = ebb_testkit::empty_database_on(server).await;
+        test.execute(before_migrating).await;
+        let audit = Self { db: test.open(), test, key: key() };
+        ebb::pg::migrate(&audit.db).await.unwrap();
+        audit
     }
 
     /// Sealed records in blocks of three, the last of them short, and what was published of it.
@@ -104,24 +111,17 @@ impl Audit {
 
     /// Runs statements as an attacker who owns the tables, and returns what verifying then says; nothing stays.
     async fn tampered(&self, sql: &str, published: Option<&Published>) -> Vec<Problem> {
-        self.test.execute("CREATE SCHEMA saved").await;
-        for table in TABLES {
-            self.test.execute(&format!("CREATE TABLE saved.{table} AS TABLE ebb.{table}")).await;
-        }
+        let saved = ["audit", "audit_block", "audit_leaf", "audit_pending"];
+        let save = saved.map(|table| format!("CREATE TABLE IF NOT EXISTS saved.{table} AS TABLE ebb.{table};"));
+        let restore = saved.map(|table| {
+            format!("DELETE FROM ebb.{table}; INSERT INTO ebb.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table};")
+        });
+        let past_triggers = "SET LOCAL session_replication_role = replica";
         self.test
-            .execute(&format!("SET session_replication_role = replica; {sql}; RESET session_replication_role"))
+            .execute(&format!("CREATE SCHEMA IF NOT EXISTS saved; {} {past_triggers}; {sql}", save.concat()))
             .await;
         let problems = self.report(published).await.problems;
-        for table in TABLES {
-            self.test
-                .execute(&format!(
-                    "SET session_replication_role = replica; DELETE FROM ebb.{table};
-                     INSERT INTO ebb.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table};
-                     RESET session_replication_role"
-                ))
-                .await;
-        }
-        self.test.execute("DROP SCHEMA saved CASCADE").await;
+        self.test.execute(&format!("{past_triggers}; {}", restore.concat())).await;
         problems
     }
 
@@ -344,6 +344,8 @@ async fn deleted_inserted_and_moved_records_are_found() {
     for (sql, expected) in cases {
         assert_eq!(audit.tampered(sql, Some(&published)).await, expected, "{sql}");
     }
+    let both = "INSERT INTO ebb.audit_pending SELECT id, xid FROM ebb.audit WHERE id = 2";
+    assert_eq!(audit.tampered(both, Some(&published)).await, [Problem::RecordWaitsSealed { record: 2 }]);
     let repeated = "DROP INDEX ebb.audit_leaf_record;
                     INSERT INTO ebb.audit_leaf SELECT 3, 1, record, hash FROM ebb.audit_leaf WHERE record = 1";
     assert_eq!(
@@ -475,9 +477,7 @@ async fn nothing_is_sealed_past_a_transaction_that_may_still_commit() {
 async fn a_writer_in_another_database_holds_sealing_back_and_is_named() {
     // Its own server: transactions of other tests would be named instead.
     let server = ebb_testkit::own_server();
-    let test = ebb_testkit::empty_database_on(&server).await;
-    let audit = Audit { db: test.open(), test, key: key() };
-    ebb::pg::migrate(&audit.db).await.unwrap();
+    let audit = Audit::on(&server, "SELECT 1").await;
 
     let elsewhere = ebb_testkit::empty_database_on(&server).await;
     let mut writer = PgConnection::connect(elsewhere.url()).await.unwrap();
@@ -672,37 +672,81 @@ async fn concurrent_writers_and_sealers_lose_nothing_and_seal_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_can_seal_and_cannot_change_the_audit() {
-    let audit = Audit::new().await;
-    let role = format!("node_{}", audit.test.name());
-    // The grants of grants.sql, for a role that only this test knows.
-    audit
-        .test
-        .execute(&format!(
-            "CREATE ROLE {role}; GRANT USAGE ON SCHEMA ebb TO {role};
-             GRANT SELECT, INSERT ON ebb.audit, ebb.audit_block, ebb.audit_leaf TO {role};
-             GRANT SELECT ON ebb.audit_pending TO {role}"
-        ))
-        .await;
-    let mut tx = audit.db.read().await.unwrap();
-    run(&mut tx, &format!("SET LOCAL ROLE {role}")).await;
+    // Its own server: roles are the whole server's.
+    let server = ebb_testkit::own_server();
+    let audit = Audit::on(&server, "CREATE ROLE ebb_node").await;
+    let as_node = || async {
+        let mut tx = audit.db.read().await.unwrap();
+        run(&mut tx, "SET LOCAL ROLE ebb_node").await;
+        tx
+    };
+    let mut tx = as_node().await;
     entry(1).insert(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
-    ebb_testkit::eventually(Duration::from_secs(20), || async {
-        let mut tx = audit.db.read().await.unwrap();
-        run(&mut tx, &format!("SET LOCAL ROLE {role}")).await;
-        let sealed = seal_once(&mut tx, &audit.key, 10).await.unwrap();
-        tx.commit().await.unwrap();
-        sealed.is_some()
-    })
-    .await;
-    assert!(audit.report(None).await.is_ok());
-    for sql in ["UPDATE ebb.audit SET rows = 0", "DELETE FROM ebb.audit_pending", "DELETE FROM ebb.audit_leaf"] {
-        let mut tx = audit.db.read().await.unwrap();
-        run(&mut tx, &format!("SET LOCAL ROLE {role}")).await;
-        let error = sqlx::raw_sql(sql).execute(&mut *tx).await.unwrap_err();
+    let mut tx = as_node().await;
+    assert!(seal_once(&mut tx, &audit.key, 10).await.unwrap().is_some());
+    tx.commit().await.unwrap();
+    let mut tx = as_node().await;
+    assert_eq!(blocker(&mut tx).await.unwrap(), None);
+    assert_eq!(unsealed(&mut tx, 10).await.unwrap(), 0);
+    tx.commit().await.unwrap();
+
+    let mut forbidden = vec!["INSERT INTO ebb.audit_pending VALUES (9, '9')".to_owned()];
+    for (table, column) in TABLES.iter().zip(["rows", "records", "position", "record"]) {
+        forbidden.push(format!("UPDATE ebb.{table} SET {column} = 9"));
+        forbidden.push(format!("DELETE FROM ebb.{table}"));
+        forbidden.push(format!("TRUNCATE ebb.{table}"));
+    }
+    for sql in forbidden {
+        let mut tx = as_node().await;
+        let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut *tx).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("42501"), "{sql}");
     }
-    audit.test.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    let report = audit.report(None).await;
+    assert!(report.is_ok() && report.records == 1, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_dump_verifies_and_its_chain_goes_on() {
+    let server = ebb_testkit::own_server();
+    let (old, published) = Audit::with_blocks(4).await;
+    // The old cluster is far ahead of the new one.
+    old.test.execute("DO $$ BEGIN FOR i IN 1..5000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$").await;
+    old.insert(2).await;
+    old.seal_soon(1).await;
+    old.insert(3).await;
+
+    let new = ebb_testkit::empty_database_on(&server).await;
+    // initdb and postgres may be links to where all the programs are.
+    let programs = server.bin().join("postgres").canonicalize().unwrap().with_file_name("");
+    let dump =
+        std::process::Command::new(programs.join("pg_dump")).args(["-n", "ebb", old.test.url()]).output().unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    let file = TempDir::new();
+    std::fs::write(file.path().join("dump.sql"), &dump.stdout).unwrap();
+    let restore = std::process::Command::new(programs.join("psql"))
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"])
+        .arg(file.path().join("dump.sql"))
+        .arg(new.url())
+        .output()
+        .unwrap();
+    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+
+    let audit = Audit { db: new.open(), test: new, key: key() };
+    let behind: bool = audit
+        .test
+        .scalar(
+            "SELECT max(xid::text::numeric) > pg_snapshot_xmax(pg_current_snapshot())::text::numeric FROM ebb.audit",
+        )
+        .await;
+    assert!(behind, "the new cluster's xids are lower");
+    let report = audit.report(Some(&published)).await;
+    assert!(report.is_ok(), "{report:?}");
+    assert_eq!(report.records + report.unsealed, 9);
+    audit.insert(2).await;
+    audit.seal_until_done().await;
+    let report = audit.report(Some(&published)).await;
+    assert!(report.is_ok() && report.records == 11, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -717,13 +761,19 @@ async fn looking_for_work_does_not_grow_with_what_is_sealed() {
              ANALYZE ebb.audit, ebb.audit_leaf",
         )
         .await;
+    // Then a burst that the statistics have not seen.
     audit.test.execute("VACUUM (ANALYZE) ebb.audit_pending").await;
+    audit
+        .test
+        .execute("INSERT INTO ebb.audit (action, by_name) SELECT 'expire', 'x' FROM generate_series(1, 50000)")
+        .await;
+    let mut tx = audit.db.read().await.unwrap();
+    run(&mut tx, include_str!("../../src/audit/sql/prepare_seal.sql")).await;
     let sealable = include_str!("../../src/audit/sql/sealable.sql").replace("$1", "10001");
-    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN (COSTS OFF) {sealable}")))
-        .fetch_all(audit.test.pool())
-        .await
-        .unwrap();
+    let plan: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN (COSTS OFF) {sealable}"))).fetch_all(&mut *tx).await.unwrap();
     let plan = plan.join("\n");
-    assert!(!plan.contains("Seq Scan on audit a"), "{plan}");
-    assert!(!plan.contains("audit_leaf"), "{plan}");
+    assert!(!plan.contains("Seq Scan") && !plan.contains("audit_leaf"), "{plan}");
+    assert_eq!(plan.matches("using audit_pending_order").count(), 2, "{plan}");
+    assert!(plan.contains("using audit_pkey"), "{plan}");
 }
