@@ -3,3 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
 mod embedded;
+mod once;
