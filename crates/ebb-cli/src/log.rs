@@ -23,11 +23,8 @@ pub(crate) fn init(settings: &LogSettings) {
     };
     let builder = layer().with_env_filter(filter).with_writer(std::io::stderr);
     // A second call (in a test) keeps the first subscriber.
-    let _ = if pretty {
-        builder.with_target(false).compact().try_init()
-    } else {
-        builder.event_format(Json).try_init()
-    };
+    let _ =
+        if pretty { builder.with_target(false).compact().try_init() } else { builder.event_format(Json).try_init() };
 }
 
 struct Json;

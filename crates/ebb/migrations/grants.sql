@@ -11,6 +11,14 @@ BEGIN
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.audit_pending FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
     END IF;
+    -- What an application may do, where the role ebb_app exists: claim. The tables stay out of its reach.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN
+        GRANT USAGE ON SCHEMA ebb TO ebb_app;
+        GRANT EXECUTE ON FUNCTION
+            ebb.once(text, text, interval, bytea), ebb.once_many(text, text[], interval),
+            ebb.once_begin(text, text, interval, bytea), ebb.once_complete(text, text, bigint, jsonb),
+            ebb.once_release(text, text, bigint), ebb.once_result(text, text) TO ebb_app;
+    END IF;
 END
 $$;
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb FROM PUBLIC;

@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
 use crate::expire::work::{self as expire_work, ExpireWork};
+use crate::once::Once;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Spec, Stored, Wanted};
@@ -52,6 +53,11 @@ impl Engine {
         &self.database
     }
 
+    /// Claims in a namespace: `engine.once("orders").claim(key)`.
+    pub fn once(&self, namespace: impl Into<String>) -> Once {
+        Once::new(self.database.clone(), namespace)
+    }
+
     /// Brings the `ebb` schema up to this version.
     pub async fn migrate(&self) -> Result<Migrated> {
         pg::migrate(&self.database).await
@@ -92,11 +98,11 @@ impl Engine {
         for want in wanted {
             if let Policy::Once(namespace) = &want.policy {
                 let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
-                
+                crate::once::set_namespace(&mut tx, namespace.name.as_str(), ttl, lock).await?;
             }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
-            
+            crate::once::remove_namespace(&mut tx, &gone.name).await?;
         }
         tx.commit().await?;
         Ok(changes)
@@ -131,7 +137,7 @@ impl Engine {
         let version = policy::store::put(&mut tx, put).await?;
         if let Policy::Once(namespace) = &changed {
             let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
-            
+            crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         tx.commit().await?;
         Ok(version)
@@ -259,7 +265,7 @@ fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
         ("run", "started_at", Some(keep.runs.to_string()), Some("status <> 'running'")),
         ("sample", "at", Some(keep.samples.to_string()), None),
         ("node", "seen_at", Some("1d".to_owned()), None),
-        //("once_key", "expires_at", None, None),
+        ("once_key", "expires_at", None, None),
     ];
     tables
         .into_iter()

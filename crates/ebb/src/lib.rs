@@ -2,9 +2,9 @@
 //! without disturbing the traffic, and with proof.
 
 pub mod audit;
-pub mod control;
-//pub mod once;
 pub mod config;
+pub mod control;
+pub mod once;
 pub mod pg;
 pub mod policy;
 pub mod spine;

@@ -34,8 +34,8 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> ebb::Result<()> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::failed(format!("cannot print JSON: {error}")))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Error::failed(format!("cannot print JSON: {error}")))?;
     println!("{text}");
     Ok(())
 }

@@ -137,7 +137,15 @@ fn print(finished: &Finished) {
                 (_, note) => note.clone().unwrap_or_default(),
             };
             let status = run.status.as_str().to_owned();
-            vec![run.policy.clone(), run.table.clone(), status, run.rows.to_string(), run.batches.to_string(), took, note]
+            vec![
+                run.policy.clone(),
+                run.table.clone(),
+                status,
+                run.rows.to_string(),
+                run.batches.to_string(),
+                took,
+                note,
+            ]
         })
         .collect();
     output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");

@@ -46,8 +46,10 @@ pub(crate) fn app(surface: Surface) -> Router {
 /// Binds the listener; port 0 picks a free one.
 pub(crate) async fn bind(address: SocketAddr) -> ebb::Result<tokio::net::TcpListener> {
     if !address.ip().is_loopback() {
-        return Err(ebb::Error::config(format!("[http] listen = \"{address}\" is not loopback, and there is no token yet"))
-            .with_hint("listen on 127.0.0.1 and put a proxy in front"));
+        return Err(ebb::Error::config(format!(
+            "[http] listen = \"{address}\" is not loopback, and there is no token yet"
+        ))
+        .with_hint("listen on 127.0.0.1 and put a proxy in front"));
     }
     tokio::net::TcpListener::bind(address).await.map_err(|error| {
         ebb::Error::failed(format!("cannot listen on {address}: {error}"))

@@ -63,9 +63,7 @@ fn exceeded(brake: &Brake, count: &Count) -> Option<String> {
         return None;
     }
     match brake.share {
-        Some(share) if count.due > share * count.total => {
-            Some(format!("share = {share} of {:.0} rows", count.total))
-        }
+        Some(share) if count.due > share * count.total => Some(format!("share = {share} of {:.0} rows", count.total)),
         _ => None,
     }
 }

@@ -93,8 +93,12 @@ impl Due {
         let zone = Literal(policy.zone.name()).to_string();
         let older_than = policy.older_than.as_ref().map(|term| {
             let interval = term.to_interval();
-            format!("make_interval(months => {}, days => {}, secs => {})",
-                interval.months, interval.days, interval.microseconds as f64 / 1e6)
+            format!(
+                "make_interval(months => {}, days => {}, secs => {})",
+                interval.months,
+                interval.days,
+                interval.microseconds as f64 / 1e6
+            )
         });
         let moment = match &older_than {
             Some(term) => format!("(ebb.now() - {term})"),

@@ -244,9 +244,11 @@ impl Sweep {
 /// The range that a batch really covered, for the second look.
 fn looked_at(range: &Range, swept: &Swept) -> Range {
     match range {
-        Range::Keys { from, limit, .. } => {
-            Range::Keys { from: from.clone(), to: swept.last.clone().filter(|_| swept.picked as u64 >= *limit), limit: *limit }
-        }
+        Range::Keys { from, limit, .. } => Range::Keys {
+            from: from.clone(),
+            to: swept.last.clone().filter(|_| swept.picked as u64 >= *limit),
+            limit: *limit,
+        },
         other => other.clone(),
     }
 }

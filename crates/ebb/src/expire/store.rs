@@ -4,9 +4,9 @@
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::due::Due;
+use crate::audit::Moment;
 use crate::pg::expression::Expression;
 use crate::pg::{Ident, Relation};
-use crate::audit::Moment;
 use crate::{Result, sql};
 
 /// What happens to a due row.
@@ -106,8 +106,10 @@ impl Target {
                 );
             }
             Range::Pages { from, to } => {
-                format!("SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {} AND {condition} {lock}",
-                    pages(*from, *to))
+                format!(
+                    "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {} AND {condition} {lock}",
+                    pages(*from, *to)
+                )
             }
             Range::Rows { after, limit } => format!(
                 "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} \

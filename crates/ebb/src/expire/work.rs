@@ -77,12 +77,7 @@ impl ExpireWork {
         Ok(leaves.into_iter().find(|leaf| leaf.oid == self.leaf.oid).map(|leaf| (table, leaf)))
     }
 
-    async fn brake(
-        &self,
-        connection: &mut PgConnection,
-        table: &Table,
-        target: &store::Target,
-    ) -> Result<Verdict> {
+    async fn brake(&self, connection: &mut PgConnection, table: &Table, target: &store::Target) -> Result<Verdict> {
         let recent = self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((at, verdict)) = recent
             && at.elapsed() < BRAKE_COUNTS_FOR
@@ -98,7 +93,8 @@ impl ExpireWork {
         if verdict.exceeded.is_none() {
             store::release_brake(connection, &self.unit.policy).await?;
         }
-        *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), verdict.clone()));
+        *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Instant::now(), verdict.clone()));
         Ok(verdict)
     }
 
@@ -236,22 +232,54 @@ fn report(summary: &Summary) {
     let note = summary.note.as_deref().unwrap_or_default();
     match summary.status {
         Status::Success if summary.rows == 0 => {
-            tracing::debug!(policy, table, rows_deleted = 0, batches_completed = summary.batches, duration, status,
-                "Cleaned up expired rows");
+            tracing::debug!(
+                policy,
+                table,
+                rows_deleted = 0,
+                batches_completed = summary.batches,
+                duration,
+                status,
+                "Cleaned up expired rows"
+            );
         }
         Status::Success => {
-            tracing::info!(policy, table, rows_deleted = summary.rows, batches_completed = summary.batches,
-                skipped = summary.skipped, duration, status, "Cleaned up expired rows");
+            tracing::info!(
+                policy,
+                table,
+                rows_deleted = summary.rows,
+                batches_completed = summary.batches,
+                skipped = summary.skipped,
+                duration,
+                status,
+                "Cleaned up expired rows"
+            );
         }
         Status::Failed => {
-            tracing::error!(policy, table, error = note, rows_deleted_before_error = summary.rows,
-                batches_completed = summary.batches, status, "Failed to clean up expired rows");
+            tracing::error!(
+                policy,
+                table,
+                error = note,
+                rows_deleted_before_error = summary.rows,
+                batches_completed = summary.batches,
+                status,
+                "Failed to clean up expired rows"
+            );
         }
         Status::Stopped => {
-            tracing::info!(policy, table, rows_deleted = summary.rows, batches_completed = summary.batches, duration,
-                status, reason = note, "Stopped before the end; the rest goes next time");
+            tracing::info!(
+                policy,
+                table,
+                rows_deleted = summary.rows,
+                batches_completed = summary.batches,
+                duration,
+                status,
+                reason = note,
+                "Stopped before the end; the rest goes next time"
+            );
         }
-        Status::Braked => tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake"),
+        Status::Braked => {
+            tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake")
+        }
         Status::Observed => tracing::info!(policy, table, due = summary.due, status, "Observed what is due"),
     }
 }

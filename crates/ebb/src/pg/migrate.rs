@@ -28,6 +28,7 @@ macro_rules! migrations {
 const MIGRATIONS: &[Migration] = migrations![
     1 "0001_core",
     2 "0002_audit",
+    3 "0003_once",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -1,9 +1,9 @@
 //! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
 
-pub mod catalog;
-pub mod expression;
 pub mod binaries;
+pub mod catalog;
 pub mod embedded;
+pub mod expression;
 
 mod connect;
 mod ident;

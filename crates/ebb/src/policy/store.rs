@@ -88,7 +88,9 @@ pub async fn all(connection: &mut PgConnection) -> Result<Vec<Stored>> {
 pub async fn find(connection: &mut PgConnection, name: &str) -> Result<Stored> {
     let stored = all(connection).await?;
     let of = |settings: bool| {
-        stored.iter().find(|policy| policy.name == name && matches!(policy.kind, Kind::Once | Kind::Settings) == settings)
+        stored
+            .iter()
+            .find(|policy| policy.name == name && matches!(policy.kind, Kind::Once | Kind::Settings) == settings)
     };
     if let Some(found) = of(false).or_else(|| of(true)) {
         return Ok(found.clone());

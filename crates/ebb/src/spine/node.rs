@@ -336,7 +336,10 @@ impl Node {
         }
     }
 
-    fn ended(&mut self, ended: std::result::Result<(Unit, Option<Summary>), tokio::task::JoinError>) -> Option<Summary> {
+    fn ended(
+        &mut self,
+        ended: std::result::Result<(Unit, Option<Summary>), tokio::task::JoinError>,
+    ) -> Option<Summary> {
         match ended {
             Ok((unit, summary)) => {
                 self.running.remove(&unit);
@@ -487,7 +490,8 @@ impl Node {
         let mut told = Vec::new();
         while !todo.is_empty() && !self.shared.shutdown.is_stopping() {
             let all = std::mem::take(&mut self.agenda);
-            self.agenda = all.iter().filter(|(unit, _)| todo.contains(unit)).map(|(u, w)| (u.clone(), w.clone())).collect();
+            self.agenda =
+                all.iter().filter(|(unit, _)| todo.contains(unit)).map(|(u, w)| (u.clone(), w.clone())).collect();
             let claimed = self.claim(true).await;
             self.agenda = all;
             claimed?;

@@ -60,7 +60,10 @@ pub fn veto(signals: &Signals, limits: &Pacing) -> Option<Veto> {
     if let Some(limit) = limits.max_lock_waiters
         && signals.lock_waiters > i64::from(limit)
     {
-        return veto("lock_waiters", format!("{} sessions wait for the table (max_lock_waiters)", signals.lock_waiters));
+        return veto(
+            "lock_waiters",
+            format!("{} sessions wait for the table (max_lock_waiters)", signals.lock_waiters),
+        );
     }
     if let Some(limit) = limits.max_probe_latency
         && signals.probe > limit
@@ -73,7 +76,10 @@ pub fn veto(signals: &Signals, limits: &Pacing) -> Option<Veto> {
     if let Some(limit) = limits.max_dead_share
         && signals.dead_share > limit
     {
-        return veto("dead_share", format!("{:.0} % of the table is dead (max_dead_share)", signals.dead_share * 100.0));
+        return veto(
+            "dead_share",
+            format!("{:.0} % of the table is dead (max_dead_share)", signals.dead_share * 100.0),
+        );
     }
     if let (Some(limit), Some(age)) = (limits.max_xmin_age, signals.xmin_age)
         && age > 0

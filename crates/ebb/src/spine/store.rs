@@ -78,7 +78,12 @@ pub(crate) async fn holders(connection: &mut PgConnection, units: &[String], me:
     Ok(sql!("holders" as Holder).bind(units).bind(me).fetch_all(connection).await?)
 }
 
-pub(crate) async fn register_units(connection: &mut PgConnection, chore: &str, policy: &str, leaves: &[String]) -> Result<()> {
+pub(crate) async fn register_units(
+    connection: &mut PgConnection,
+    chore: &str,
+    policy: &str,
+    leaves: &[String],
+) -> Result<()> {
     sql!("register_units").bind(chore).bind(policy).bind(leaves).execute(&mut *connection).await?;
     sql!("register_leases").bind(policy).execute(connection).await?;
     Ok(())

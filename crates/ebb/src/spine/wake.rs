@@ -27,8 +27,10 @@ pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::
         hears.send_replace(false);
         match heard {
             Ok(()) => {
-                tracing::info!("NOTIFY does not get through to this node; looking every second instead. \
-                    [database] direct_url is the way past a transaction pooler");
+                tracing::info!(
+                    "NOTIFY does not get through to this node; looking every second instead. \
+                    [database] direct_url is the way past a transaction pooler"
+                );
                 return;
             }
             Err(error) => tracing::debug!(error = %error, "Lost the listening connection"),

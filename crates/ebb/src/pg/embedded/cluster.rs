@@ -263,7 +263,8 @@ fn create(place: &Place, bin: &Path) -> Result<()> {
     // Without a server, so that the directory is complete before anyone can see it.
     let mut single = binaries::command(bin, "postgres", place.user());
     single.args(["--single", "-D"]).arg(&fresh).arg("postgres");
-    run(&mut single, &format!("CREATE DATABASE {DATABASE}\n"))?;
+    // The user and Ebb's schema share a name: "$user" in the search_path would put a person's tables in there.
+    run(&mut single, &format!("CREATE DATABASE {DATABASE}\nALTER ROLE {USER} SET search_path = public\n"))?;
 
     fs::rename(&fresh, &data).map_err(|error| failed(&data, error))?;
     fs::File::open(place.base()).and_then(|dir| dir.sync_all()).map_err(|error| failed(place.base(), error))?;
