@@ -1,5 +1,6 @@
 //! The engine: one database, the duties on it, the node that runs them. This is the only place that names every duty.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
@@ -18,15 +19,30 @@ use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
 use crate::{Error, Result, expire};
 
-/// Keys that live outside the database.
-#[derive(Clone, Default)]
+/// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
+/// before `ebb apply` created them finds them by itself.
+#[derive(Debug, Clone, Default)]
 pub struct Keys {
     /// Signs audit blocks.
-    pub signing: Option<Arc<SigningKey>>,
+    pub signing: Option<PathBuf>,
     /// Makes pseudonyms.
-    pub subject: Option<Arc<SubjectKey>>,
-    /// Where the latest seal goes.
+    pub subject: Option<PathBuf>,
+    /// Where the latest seal goes; beside the signing key when absent.
     pub publish: Option<Destination>,
+}
+
+impl Keys {
+    /// The signing key and where its seals go, when there is one.
+    fn sealing(&self) -> Result<Option<(Arc<SigningKey>, Destination)>> {
+        let Some(path) = self.signing.as_deref().filter(|path| path.exists()) else { return Ok(None) };
+        let publish = self.publish.clone().unwrap_or_else(|| Destination::beside(path));
+        Ok(Some((SigningKey::load(path)?.into(), publish)))
+    }
+
+    fn subject(&self) -> Result<Option<Arc<SubjectKey>>> {
+        let Some(path) = self.subject.as_deref().filter(|path| path.exists()) else { return Ok(None) };
+        Ok(Some(SubjectKey::load(path)?.into()))
+    }
 }
 
 /// Ebb on one database.
@@ -146,11 +162,11 @@ impl Engine {
     /// Everything that can be wrong with a policy only the database knows.
     async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let Policy::Expire(expire) = policy else { return Ok(()) };
+        let key = self.keys.subject()?;
         let checked = async {
             let table = catalog::table(connection, &expire.table).await?;
             for leaf in catalog::leaves(connection, table.oid).await? {
-                expire::Sweep::prepare(connection, Arc::new(expire.clone()), &table, &leaf, self.keys.subject.clone())
-                    .await?;
+                expire::Sweep::prepare(connection, Arc::new(expire.clone()), &table, &leaf, key.clone()).await?;
             }
             Ok::<_, Error>(())
         };
@@ -216,10 +232,9 @@ impl Duties {
             let table = catalog::own_table(&mut tx, &policy.table).await?;
             works.extend(self.leaves(&mut tx, policy, None, table).await?);
         }
-        if let Some(key) = &self.keys.signing {
+        if let Some((key, publish)) = self.keys.sealing()? {
             let table = catalog::own_table(&mut tx, "audit").await?;
-            let publish = self.keys.publish.clone().ok_or_else(|| Error::config("seals have nowhere to go"))?;
-            works.push(Arc::new(SealWork::new(table.oid, key.clone(), publish)));
+            works.push(Arc::new(SealWork::new(table.oid, key, publish)));
         }
         tx.commit().await?;
         Ok(Agenda { works, pacing })
@@ -246,7 +261,7 @@ impl Duties {
             policy: Arc::new(policy),
             stored,
             table,
-            subject_key: self.keys.subject.clone(),
+            subject_key: self.keys.subject()?,
             last_verdict: Mutex::new(None),
         });
         Ok(leaves

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use ebb::config::{Config, Env};
 use ebb::pg::embedded::Embedded;
 use ebb::pg::{Database, Target};
-use ebb::{Engine, Error, Keys, Result};
+use ebb::{Engine, Keys, Result};
 
 /// The data-lifecycle engine for PostgreSQL: data goes out on time, never early, and with proof.
 #[derive(Debug, Parser)]
@@ -119,27 +119,12 @@ impl Context {
     }
 }
 
-/// The keys that exist. `ebb apply` creates missing ones; nobody else does.
+/// Where the keys are. `ebb apply` creates missing ones; nobody else does.
 fn keys(config: &Config) -> Result<Keys> {
-    use ebb::audit::{Destination, SigningKey, SubjectKey};
-    let existing = |secret: &Option<ebb::config::Secret>| -> Option<PathBuf> {
-        secret.as_ref()?.path().filter(|path| path.exists()).map(PathBuf::from)
-    };
-    let mut keys = Keys::default();
-    if let Some(path) = existing(&config.audit.signing_key) {
-        keys.signing = Some(SigningKey::load(&path)?.into());
-        keys.publish = Some(match &config.audit.publish {
-            Some(text) => Destination::parse(text)?,
-            None => Destination::beside(&path),
-        });
-    }
-    if let Some(path) = existing(&config.audit.subject_key) {
-        keys.subject = Some(SubjectKey::load(&path)?.into());
-    }
-    Ok(keys)
-}
-
-/// An error for a command that cannot mean anything.
-pub(crate) fn usage(message: impl Into<String>) -> Error {
-    Error::usage(message)
+    let path = |secret: &Option<ebb::config::Secret>| secret.as_ref()?.path().map(PathBuf::from);
+    Ok(Keys {
+        signing: path(&config.audit.signing_key),
+        subject: path(&config.audit.subject_key),
+        publish: config.audit.publish.as_deref().map(ebb::audit::Destination::parse).transpose()?,
+    })
 }

@@ -51,7 +51,7 @@ impl TimeType {
     }
 
     /// The moment `cutoff` (a timestamptz expression) in the column's own terms.
-    fn from_moment(self, cutoff: &str, zone: &str) -> String {
+    fn cutoff_at(self, cutoff: &str, zone: &str) -> String {
         match self {
             TimeType::TimestampTz => cutoff.to_owned(),
             TimeType::Timestamp => format!("({cutoff} AT TIME ZONE {zone})"),
@@ -62,7 +62,7 @@ impl TimeType {
     }
 
     /// The moment that a value of the column stands for.
-    fn to_moment(self, value: &str, zone: &str) -> String {
+    fn moment_of(self, value: &str, zone: &str) -> String {
         match self {
             TimeType::TimestampTz => value.to_owned(),
             TimeType::Timestamp => format!("({value} AT TIME ZONE {zone})"),
@@ -104,7 +104,7 @@ impl Due {
             Some(term) => format!("(ebb.now() - {term})"),
             None => "ebb.now()".to_owned(),
         };
-        let sql = format!("SELECT {moment}, ({})::text", time.from_moment(&moment, &zone));
+        let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
         let (cutoff, text): (jiff_sqlx::Timestamp, String) =
             sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
         let mut due = Due {
@@ -131,7 +131,7 @@ impl Due {
 
     /// When a value of the column became due.
     pub(crate) fn due_at(&self, value: &str) -> String {
-        let moment = self.time.to_moment(value, &Literal(self.zone.name()).to_string());
+        let moment = self.time.moment_of(value, &Literal(self.zone.name()).to_string());
         match &self.older_than {
             Some(term) => format!("({moment} + {term})"),
             None => moment,

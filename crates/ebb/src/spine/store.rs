@@ -71,7 +71,6 @@ pub(crate) async fn release(connection: &mut PgConnection, claim: &Claim) -> Res
 pub(crate) struct Holder {
     pub(crate) unit: String,
     pub(crate) node: String,
-    pub(crate) expires_at: Stamp,
 }
 
 pub(crate) async fn holders(connection: &mut PgConnection, units: &[String], me: Uuid) -> Result<Vec<Holder>> {
