@@ -82,6 +82,7 @@ impl Engine {
     /// Makes sure that the schema is there and understood. As its owner this migrates; otherwise it names the command.
     pub async fn ready(&self) -> Result<()> {
         let mut tx = self.database.read().await?;
+        pg::require_writable(&mut tx).await?;
         let version = pg::schema_version(&mut tx).await?;
         if version.is_some_and(|version| version >= pg::latest_version()) {
             return Ok(());

@@ -12,7 +12,7 @@ mod migrate;
 pub use connect::{Database, Guard, Target};
 pub use ident::{Ident, Literal, Relation};
 pub use migrate::{Migrated, migrate, schema_version};
-pub(crate) use migrate::{latest_version, may_create_schema, owns_schema};
+pub(crate) use migrate::{latest_version, may_create_schema, owns_schema, require_writable};
 
 /// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.
 #[macro_export]
