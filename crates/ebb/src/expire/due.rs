@@ -126,6 +126,11 @@ impl Due {
         format!("{}::{}", Literal(text), self.time.sql_type())
     }
 
+    /// The column's type, as SQL names it.
+    pub(crate) fn sql_type(&self) -> &'static str {
+        self.time.sql_type()
+    }
+
     /// The whole condition of time.
     pub(crate) fn condition(&self) -> String {
         format!("{} {} {}", self.column, self.time.comparison(), self.literal)

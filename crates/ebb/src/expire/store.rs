@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::due::Due;
 use crate::audit::Moment;
-use crate::pg::expression::Expression;
+use crate::pg::expression::{Change, Expression};
 use crate::pg::{Ident, Relation};
 use crate::{Result, sql};
 
@@ -13,8 +13,8 @@ use crate::{Result, sql};
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Delete,
-    /// `SET` list, and the condition that it changes anything.
-    Set(Vec<(Ident, String, Expression)>),
+    /// `SET` list.
+    Set(Vec<(Ident, Change)>),
 }
 
 /// One leaf made ready: everything a statement over it needs.
@@ -54,7 +54,9 @@ pub(crate) struct Swept {
     pub(crate) last: Option<String>,
     /// With row records: each row's key and due time.
     pub(crate) keys: Option<Vec<String>>,
-    pub(crate) dues: Option<Vec<Moment>>,
+    pub(crate) dues: Option<Vec<Option<Moment>>>,
+    /// Rows that are due after the change as before.
+    pub(crate) again: i64,
 }
 
 impl Target {
@@ -65,8 +67,12 @@ impl Target {
             condition = format!("{condition} AND {filter}");
         }
         if let Act::Set(changes) = &self.act {
-            let changed: Vec<String> = changes.iter().map(|(_, _, differs)| differs.to_string()).collect();
-            condition = format!("{condition} AND ({})", changed.join(" OR "));
+            // The time of a change is no reason to change a row again.
+            let lasting = changes.iter().filter(|(_, change)| !change.moves);
+            let changed: Vec<String> = lasting.map(|(_, change)| change.differs.to_string()).collect();
+            if !changed.is_empty() {
+                condition = format!("{condition} AND ({})", changed.join(" OR "));
+            }
         }
         condition
     }
@@ -78,7 +84,7 @@ impl Target {
             Act::Delete => format!("DELETE FROM ONLY {leaf}"),
             Act::Set(changes) => {
                 let list: Vec<String> =
-                    changes.iter().map(|(column, value, _)| format!("{column} = ({value})")).collect();
+                    changes.iter().map(|(column, change)| format!("{column} = {}", change.value)).collect();
                 format!("UPDATE ONLY {leaf} SET {}", list.join(", "))
             }
         };
@@ -93,10 +99,17 @@ impl Target {
         let summary = |picked: &str, last: &str| {
             format!(
                 "SELECT {picked} AS picked, count(*) AS rows, {due_from} AS due_from, {due_to} AS due_to, \
-                 {last} AS last, {keys} AS keys, {dues} AS dues FROM gone"
+                 {last} AS last, {keys} AS keys, {dues} AS dues, count(*) FILTER (WHERE again) AS again FROM gone"
             )
         };
-        let returning = format!("RETURNING {column} AS due{key}");
+        let returning = match &self.act {
+            Act::Delete => format!("RETURNING {column} AS due, false AS again{key}"),
+            // What the column was is gone when it is set itself.
+            Act::Set(changes) if changes.iter().any(|(set, _)| set == column) => {
+                format!("RETURNING NULL::{} AS due, {condition} AS again{key}", self.due.sql_type())
+            }
+            Act::Set(_) => format!("RETURNING {column} AS due, {condition} AS again{key}"),
+        };
         let pick = match range {
             Range::Pages { from, to } if !skip_locked => {
                 let pages = pages(*from, *to);
@@ -111,9 +124,10 @@ impl Target {
                     pages(*from, *to)
                 )
             }
+            // IS TRUE keeps indexes out: only in physical order is the last address a place to go on from.
             Range::Rows { after, limit } => format!(
                 "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} \
-                 WHERE ctid > {}::tid AND {condition} LIMIT {limit} {lock}",
+                 WHERE ctid > {}::tid AND ({condition}) IS TRUE LIMIT {limit} {lock}",
                 crate::pg::Literal(after)
             ),
             Range::Keys { from, to, limit } => {
@@ -121,7 +135,7 @@ impl Target {
                 let to = to.as_ref().map(|to| format!("{column} <= {} AND ", self.due.constant(to)));
                 format!(
                     "SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {}{}{condition} \
-                     ORDER BY {column} LIMIT {limit} {lock}",
+                     ORDER BY 2 LIMIT {limit} {lock}",
                     from.unwrap_or_default(),
                     to.unwrap_or_default()
                 )
@@ -173,19 +187,25 @@ pub(crate) async fn sweep(
 /// Bounds lock waits for the rest of the transaction; commits need not wait for the disk, since a sweep that is lost
 /// with its record is derived again.
 pub(crate) async fn bound_locks(connection: &mut PgConnection, wait: std::time::Duration) -> Result<()> {
-    let sql = format!("SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off", wait.as_millis());
+    // A scan that joins another one in the middle of the table would not be in physical order.
+    let sql = format!(
+        "SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off; SET LOCAL synchronize_seqscans = off",
+        wait.as_millis()
+    );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())
 }
 
-async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+/// Statements on the user's table run under the policy's role, when it has one.
+pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if let Some(role) = role {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
     }
     Ok(())
 }
 
-async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+/// Back to the node's own role.
+pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if role.is_some() {
         sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;
     }

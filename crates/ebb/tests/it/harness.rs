@@ -113,7 +113,7 @@ impl Ebb {
 
     /// Waits until a question is answered with yes.
     pub(crate) async fn until(&self, question: &str) {
-        eventually(SOON, || async { self.db.scalar::<bool>(question).await }).await;
+        eventually(SOON, || async { self.db.scalar::<Option<bool>>(question).await == Some(true) }).await;
     }
 
     /// A connection of another program.
