@@ -113,7 +113,8 @@ impl Ebb {
 
     /// Waits until a question is answered with yes.
     pub(crate) async fn until(&self, question: &str) {
-        eventually(SOON, || async { self.db.scalar::<Option<bool>>(question).await == Some(true) }).await;
+        let question = format!("SELECT COALESCE(({question}), false)");
+        eventually(SOON, || self.db.scalar::<bool>(&question)).await;
     }
 
     /// A connection of another program.
