@@ -41,9 +41,9 @@ pub async fn change(connection: &mut PgConnection, relation: &Relation, column: 
     let read = probe(connection, relation, &format!("{column}{DISTINCT}(\n{typed}\n)")).await?;
     // "(column IS DISTINCT FROM value)", where column is at least as long as its name.
     let inside = read.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&read.text);
-    let value = inside
-        .get(column.as_str().len()..)
-        .and_then(|after| after.split_once(DISTINCT))
+    let name_ends = (column.as_str().len()..inside.len()).find(|at| inside.is_char_boundary(*at));
+    let value = name_ends
+        .and_then(|at| inside[at..].split_once(DISTINCT))
         .map(|(_, value)| Expression(value.to_owned()))
         .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
     Ok(Change { value, differs: Expression(read.text), moves: read.moves })
