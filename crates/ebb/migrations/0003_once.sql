@@ -133,7 +133,7 @@ BEGIN
             SELECT $1, wanted.key, ebb.clock() + term
             FROM (SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest($2) AS u (key)) wanted
             WHERE NOT EXISTS (SELECT FROM ebb.once_key o
-                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > ebb.clock())
+                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > asked_at)
             ORDER BY wanted.key
             RETURNING k.key
         )
@@ -144,7 +144,7 @@ BEGIN
             SELECT $1, wanted.key, ebb.clock() + term
             FROM (SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest($2) AS u (key)) wanted
             WHERE NOT EXISTS (SELECT FROM ebb.once_key o
-                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > ebb.clock())
+                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > asked_at)
             ORDER BY wanted.key
             ON CONFLICT (namespace, key) DO UPDATE
                 SET expires_at = ebb.clock() + term, token = NULL, in_flight = NULL, fingerprint = NULL, result = NULL
