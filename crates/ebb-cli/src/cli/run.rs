@@ -150,9 +150,9 @@ fn print(finished: &Finished) {
         .collect();
     output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");
     for (unit, why) in &finished.resting {
-        println!("{unit} did not run: {why}");
+        say!("{unit} did not run: {why}");
     }
     for (unit, node) in &finished.held {
-        println!("{unit} is held by {node}");
+        say!("{unit} is held by {node}");
     }
 }
