@@ -61,7 +61,8 @@ pub(crate) fn wanted(context: &Context) -> Vec<Wanted> {
         .collect()
 }
 
-fn create_keys(context: &Context) -> Result<()> {
+/// Makes the keys that the configuration names and that are not there.
+pub(crate) fn create_keys(context: &Context) -> Result<()> {
     let audit = &context.config.audit;
     if let Some(path) = audit.signing_key.as_ref().and_then(|secret| secret.path()) {
         SigningKey::create_if_missing(path)?;

@@ -2,10 +2,10 @@
 //! codes and hints.
 
 #[macro_use]
-mod output;
+pub(crate) mod output;
 
-mod apply;
-mod audit;
+pub(crate) mod apply;
+pub(crate) mod audit;
 mod completions;
 mod confirm;
 mod demo;
@@ -15,7 +15,7 @@ mod migrate;
 mod once;
 mod pause;
 mod policy;
-mod run;
+pub(crate) mod run;
 mod trigger;
 mod uninstall;
 
@@ -175,12 +175,19 @@ impl Context {
         Ok(Self { config, engine, embedded })
     }
 
+    /// On an embedded server that was started elsewhere; closing stops it.
+    pub(crate) fn with_embedded(config: Config, database: Database, embedded: Embedded) -> Result<Self> {
+        let engine = Engine::new(database, keys(&config)?);
+        Ok(Self { config, engine, embedded: Some(embedded) })
+    }
+
     /// Who asks, for history and audit.
     pub(crate) fn by(&self, given: Option<&str>) -> String {
         given.map_or_else(|| std::env::var("USER").unwrap_or_else(|_| "cli".into()), str::to_owned)
     }
 
-    async fn close(self) {
+    /// Closes every connection, and gives the embedded server back.
+    pub(crate) async fn close(self) {
         self.engine.database().close().await;
         if let Some(embedded) = self.embedded
             && let Err(error) = embedded.stop()
