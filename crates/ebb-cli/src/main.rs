@@ -1,7 +1,9 @@
 //! The `ebb` binary: a node, its HTTP endpoints and every command. Exit codes: 0 done, 1 failed, 2 usage or
 //! configuration, 3 a check found problems.
 
+#[macro_use]
 mod cli;
+mod demo;
 mod http;
 mod log;
 

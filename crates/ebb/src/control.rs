@@ -3,7 +3,7 @@
 
 use sqlx::PgConnection;
 
-use crate::audit::Entry;
+use crate::audit::{Entry, Moment};
 use crate::{Error, Result};
 
 /// The channel that nodes listen on; the payload says nothing, the tables say it all.
@@ -67,6 +67,45 @@ pub async fn resume(connection: &mut PgConnection, name: &str, allow: Option<u64
         record(connection, "resume", name, by, serde_json::json!({ "allow": allow })).await?;
     }
     Ok(lifted + allowed > 0)
+}
+
+/// A veto that holds.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, sqlx::FromRow)]
+pub struct Pause {
+    /// The policy, or [`ALL`].
+    pub name: String,
+    /// Why, as they said.
+    pub reason: Option<String>,
+    /// By whom, as they said.
+    pub paused_by: String,
+    /// Since when.
+    pub paused_at: Moment,
+}
+
+/// What is paused.
+pub async fn pauses(connection: &mut PgConnection) -> Result<Vec<Pause>> {
+    let sql = "SELECT name, reason, paused_by, paused_at FROM ebb.pause ORDER BY name";
+    Ok(sqlx::query_as(sql).persistent(false).fetch_all(connection).await?)
+}
+
+/// A node that was seen a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, sqlx::FromRow)]
+pub struct AliveNode {
+    /// What it is called.
+    pub name: String,
+    /// The version of its binary.
+    pub version: String,
+    /// When it said so last.
+    pub seen_at: Moment,
+    /// Whether it hears a NOTIFY; otherwise it looks every second.
+    pub listens: bool,
+}
+
+/// The nodes that are alive: each says so every second.
+pub async fn nodes(connection: &mut PgConnection) -> Result<Vec<AliveNode>> {
+    let sql = "SELECT name, version, seen_at, listens FROM ebb.node
+               WHERE seen_at > clock_timestamp() - interval '10 seconds' ORDER BY name, seen_at";
+    Ok(sqlx::query_as(sql).persistent(false).fetch_all(connection).await?)
 }
 
 /// Makes the units of a policy due now. Returns how many there are.

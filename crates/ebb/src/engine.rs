@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::audit::work::SealWork;
@@ -125,10 +126,29 @@ impl Engine {
         Ok(changes)
     }
 
+    /// What is wrong with the wanted policies by what the database knows: (position in `wanted`, what is wrong).
+    pub async fn check_all(&self, wanted: &[Wanted]) -> Result<Vec<(usize, Error)>> {
+        let mut wrong = Vec::new();
+        for (position, want) in wanted.iter().enumerate() {
+            // A transaction each: after an error in SQL the next policy would only hear of that.
+            let mut tx = self.database.read().await?;
+            match self.check(&mut tx, &want.policy).await {
+                Ok(()) => {}
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => wrong.push((position, error)),
+            }
+        }
+        Ok(wrong)
+    }
+
     /// What `apply` would change.
     pub async fn difference(&self, wanted: &[Wanted]) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
-        let stored = policy::store::all(&mut tx).await?;
+        // Before the first apply there is no schema, and everything is new.
+        let stored = match pg::schema_version(&mut tx).await? {
+            Some(_) => policy::store::all(&mut tx).await?,
+            None => Vec::new(),
+        };
         tx.commit().await?;
         Ok(policy::difference(wanted, &stored))
     }
@@ -137,10 +157,18 @@ impl Engine {
     pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
-        let stored = policy::store::find(&mut tx, name).await?;
+        let stored = match policy::store::find(&mut tx, name).await {
+            // Settings that no file has written yet are the defaults, and can be changed like the others.
+            Err(error) if error.is_usage() && matches!(name, "pacing" | "keep") => Stored::new(Kind::Settings, name),
+            found => found?,
+        };
         let mut spec = stored.spec.clone();
         merge(&mut spec, changes);
-        let changed = Policy::parse(stored.kind, &stored.name, &spec)?;
+        let changed = Policy::parse(stored.kind, &stored.name, &spec)
+            .map_err(|errors| Error::from(errors).context(format!("policy {}", stored.name)))?;
+        if spec == stored.spec && stored.is_active() == changed.enabled() {
+            return Ok(stored.version);
+        }
         self.check(&mut tx, &changed).await?;
         let put = policy::store::Put {
             kind: stored.kind,
@@ -175,15 +203,26 @@ impl Engine {
     }
 }
 
-/// Adds keys to a spec, one level deep in tables; null removes.
+/// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.
 fn merge(spec: &mut Spec, changes: &Spec) {
     for (key, value) in changes {
-        match (spec.get_mut(key), value) {
-            (_, serde_json::Value::Null) => {
+        match value {
+            Value::Null => {
                 spec.remove(key);
             }
-            (Some(serde_json::Value::Object(table)), serde_json::Value::Object(inner)) => merge(table, inner),
-            _ => {
+            Value::Object(inner) => {
+                let mut table = match spec.get_mut(key) {
+                    Some(Value::Object(table)) => std::mem::take(table),
+                    _ => Spec::new(),
+                };
+                merge(&mut table, inner);
+                if table.is_empty() {
+                    spec.remove(key);
+                } else {
+                    spec.insert(key.clone(), Value::Object(table));
+                }
+            }
+            value => {
                 spec.insert(key.clone(), value.clone());
             }
         }
@@ -301,4 +340,31 @@ fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_reaches_into_tables_and_leaves_no_empty_ones() {
+        let merged = |spec: Value, changes: Value| {
+            let (Value::Object(mut spec), Value::Object(changes)) = (spec, changes) else { panic!("both are objects") };
+            merge(&mut spec, &changes);
+            Value::Object(spec)
+        };
+        let spec = json!({ "every": "1h", "batch": { "rows": 10, "pause": "1s" } });
+        assert_eq!(
+            merged(spec.clone(), json!({ "batch": { "rows": 20 }, "every": null })),
+            json!({ "batch": { "rows": 20, "pause": "1s" } })
+        );
+        assert_eq!(merged(spec, json!({ "batch": { "rows": null, "pause": null } })), json!({ "every": "1h" }));
+        assert_eq!(merged(json!({}), json!({ "brake": { "rows": null } })), json!({}));
+        assert_eq!(
+            merged(json!({ "action": "delete" }), json!({ "action": { "set": { "a": "1" } } })),
+            json!({ "action": { "set": { "a": "1" } } })
+        );
+    }
 }

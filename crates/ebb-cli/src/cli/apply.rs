@@ -1,12 +1,10 @@
 //! `ebb apply`: shows the difference, asks once on a terminal, makes it so.
 
-use std::io::{IsTerminal, Write};
-
-use ebb::Result;
 use ebb::audit::{SigningKey, SubjectKey};
 use ebb::policy::{Change, ChangeAction, Wanted};
+use ebb::{Error, Result};
 
-use super::{Context, Outcome, output};
+use super::{Context, Outcome, confirm, output};
 
 /// Options of `ebb apply`.
 #[derive(Debug, clap::Args)]
@@ -34,6 +32,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         context.engine.migrate().await?;
         create_keys(context)?;
     }
+    check(context, &wanted).await?;
     let changes = context.engine.difference(&wanted).await?;
     if args.json {
         output::json(&changes)?;
@@ -43,13 +42,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     if args.dry_run || changes.is_empty() {
         return Ok(Outcome::Done);
     }
-    if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
-        println!("nothing was changed");
+    if !args.yes && confirm::can_ask() && !confirm::ask("apply?")? {
+        say!("nothing was changed");
         return Ok(Outcome::Failed);
     }
     let applied = context.engine.apply(&wanted, args.force, &context.by(args.by.as_deref())).await?;
     if !args.json {
-        println!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
+        say!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
     }
     Ok(Outcome::Done)
 }
@@ -62,7 +61,8 @@ pub(crate) fn wanted(context: &Context) -> Vec<Wanted> {
         .collect()
 }
 
-fn create_keys(context: &Context) -> Result<()> {
+/// Makes the keys that the configuration names and that are not there.
+pub(crate) fn create_keys(context: &Context) -> Result<()> {
     let audit = &context.config.audit;
     if let Some(path) = audit.signing_key.as_ref().and_then(|secret| secret.path()) {
         SigningKey::create_if_missing(path)?;
@@ -73,20 +73,33 @@ fn create_keys(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn confirmed() -> Result<bool> {
-    print!("apply? [y/N] ");
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| ebb::Error::failed(format!("cannot read the answer: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+/// Checks the policies of the file against the database; what is wrong is told at its line, all of it at once.
+pub(crate) async fn check(context: &Context, wanted: &[Wanted]) -> Result<()> {
+    let wrong = context.engine.check_all(wanted).await?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let file = context.config.path.as_ref().map_or("ebb.toml".into(), |path| path.display().to_string());
+    let told: Vec<String> = wrong
+        .iter()
+        .map(|(position, error)| {
+            let mut text = format!("error: {error}");
+            if let Some(line) = context.config.policies.get(*position).and_then(|policy| policy.line) {
+                text += &format!("\n --> {file}:{line}");
+            }
+            if let Some(hint) = error.hint() {
+                text += &format!("\n  = {hint}");
+            }
+            text
+        })
+        .collect();
+    Err(Error::config(told.join("\n\n")))
 }
 
 /// One line a policy, one a key that differs.
 pub(crate) fn print(changes: &[Change]) {
     if changes.is_empty() {
-        println!("the database has what the file says");
+        say!("the database has what the file says");
     }
     for change in changes {
         let sign = match change.action {
@@ -100,17 +113,17 @@ pub(crate) fn print(changes: &[Change]) {
             ChangeAction::Restart => "starts again",
             ChangeAction::Disable => "gone from the file: disabled",
         };
-        println!("{sign} {} {} ({what})", change.kind, change.name);
+        say!("{sign} {} {} ({what})", change.kind, change.name);
         for (key, before, after) in &change.keys {
             match (before, after) {
-                (Some(before), Some(after)) => println!("    {key}: {before} -> {after}"),
-                (None, Some(after)) => println!("    {key}: {after}"),
-                (Some(before), None) => println!("    {key}: {before} -> (default)"),
+                (Some(before), Some(after)) => say!("    {key}: {before} -> {after}"),
+                (None, Some(after)) => say!("    {key}: {after}"),
+                (Some(before), None) => say!("    {key}: {before} -> (default)"),
                 (None, None) => {}
             }
         }
         if let Some(who) = &change.overwrites {
-            println!("    changed at runtime by {who}; overwritten only with --force");
+            say!("    changed at runtime by {who}; overwritten only with --force");
         }
     }
 }

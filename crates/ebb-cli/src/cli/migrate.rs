@@ -6,8 +6,8 @@ use ebb::Result;
 pub(crate) async fn run(context: &Context) -> Result<Outcome> {
     let migrated = context.engine.migrate().await?;
     match migrated.applied.as_slice() {
-        [] => println!("the ebb schema is at version {}; nothing to do", migrated.version),
-        applied => println!("applied {}; the ebb schema is at version {}", applied.join(", "), migrated.version),
+        [] => say!("the ebb schema is at version {}; nothing to do", migrated.version),
+        applied => say!("applied {}; the ebb schema is at version {}", applied.join(", "), migrated.version),
     }
     Ok(Outcome::Done)
 }

@@ -1,19 +1,33 @@
 //! The command line: a file a command. This one parses, finds configuration and database, and turns errors into exit
 //! codes and hints.
 
-mod apply;
-mod migrate;
-mod output;
-mod run;
+#[macro_use]
+pub(crate) mod output;
 
-use std::path::PathBuf;
+pub(crate) mod apply;
+pub(crate) mod audit;
+mod completions;
+mod confirm;
+mod demo;
+mod init;
+mod man;
+mod migrate;
+mod once;
+mod pause;
+mod policy;
+pub(crate) mod run;
+mod trigger;
+mod uninstall;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use ebb::config::{Config, Env};
 use ebb::pg::embedded::Embedded;
 use ebb::pg::{Database, Target};
-use ebb::{Engine, Keys, Result};
+use ebb::{Engine, Error, Keys, Result};
+use sqlx::{Postgres, Transaction};
 
 /// The data-lifecycle engine for PostgreSQL: data goes out on time, never early, and with proof.
 #[derive(Debug, Parser)]
@@ -34,6 +48,30 @@ enum Command {
     Run(run::Args),
     /// Bring the ebb schema up to this version.
     Migrate,
+    /// Look at policies and change them at runtime.
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// Stop batches of a policy, or of all, until resumed.
+    Pause(pause::PauseArgs),
+    /// Lift a pause, or let a run pass its brake.
+    Resume(pause::ResumeArgs),
+    /// Make the running nodes do something now.
+    Trigger(trigger::Args),
+    /// Claim a key: prints first or duplicate.
+    Once(once::Args),
+    /// The record of what was done, and its proof.
+    #[command(subcommand)]
+    Audit(audit::Command),
+    /// Write a commented ebb.toml after looking at the database.
+    Init(init::Args),
+    /// Watch Ebb at work on a database of its own.
+    Demo(demo::Args),
+    /// Take Ebb out of the database: drops the ebb schema.
+    Uninstall(uninstall::Args),
+    /// Print completions for a shell.
+    Completions(completions::Args),
+    /// Print the manual page, or write one for every command.
+    Man(man::Args),
 }
 
 /// What a command came to.
@@ -64,16 +102,35 @@ pub(crate) async fn main() -> ExitCode {
 
 async fn dispatch(cli: Cli) -> Result<Outcome> {
     let env = Env::process();
-    let config = Config::load(cli.config.as_deref(), &env)?;
+    // These need no configuration and no database, or look for them in their own way.
+    match cli.command {
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+        Command::Demo(args) => demo::run(args, env).await,
+        Command::Init(args) => init::run(cli.config, args, env).await,
+        command => with_context(cli.config.as_deref(), env, command).await,
+    }
+}
+
+async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result<Outcome> {
+    let config = Config::load(path, &env)?;
     crate::log::init(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let context = Context::open(config, env)?;
-    let outcome = match cli.command {
+    let outcome = match command {
         Command::Apply(args) => apply::run(&context, args).await,
         Command::Run(args) => run::run(&context, args).await,
         Command::Migrate => migrate::run(&context).await,
+        Command::Policy(command) => policy::run(&context, command).await,
+        Command::Pause(args) => pause::pause(&context, args).await,
+        Command::Resume(args) => pause::resume(&context, args).await,
+        Command::Trigger(args) => trigger::run(&context, args).await,
+        Command::Once(args) => once::run(&context, args).await,
+        Command::Audit(command) => audit::run(&context, command).await,
+        Command::Uninstall(args) => uninstall::run(&context, args).await,
+        Command::Completions(_) | Command::Man(_) | Command::Demo(_) | Command::Init(_) => Ok(Outcome::Done),
     };
     context.close().await;
     outcome
@@ -88,6 +145,20 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// A transaction on a database that has Ebb in it.
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
+        let mut tx = self.engine.database().read().await?;
+        match ebb::pg::schema_version(&mut tx).await? {
+            None => Err(Error::refused("Ebb is not in this database yet")
+                .with_hint("`ebb apply` brings it and the policies of ebb.toml; `ebb migrate` only the schema")),
+            Some(version) if version < ebb::pg::latest_version() => {
+                Err(Error::refused("the ebb schema is older than this binary")
+                    .with_hint("run `ebb migrate` as its owner"))
+            }
+            Some(_) => Ok(tx),
+        }
+    }
+
     fn open(config: Config, env: Env) -> Result<Self> {
         let (target, embedded) = match &config.database.url {
             Some(url) => {
@@ -104,12 +175,19 @@ impl Context {
         Ok(Self { config, engine, embedded })
     }
 
+    /// On an embedded server that was started elsewhere; closing stops it.
+    pub(crate) fn with_embedded(config: Config, database: Database, embedded: Embedded) -> Result<Self> {
+        let engine = Engine::new(database, keys(&config)?);
+        Ok(Self { config, engine, embedded: Some(embedded) })
+    }
+
     /// Who asks, for history and audit.
     pub(crate) fn by(&self, given: Option<&str>) -> String {
         given.map_or_else(|| std::env::var("USER").unwrap_or_else(|_| "cli".into()), str::to_owned)
     }
 
-    async fn close(self) {
+    /// Closes every connection, and gives the embedded server back.
+    pub(crate) async fn close(self) {
         self.engine.database().close().await;
         if let Some(embedded) = self.embedded
             && let Err(error) = embedded.stop()

@@ -1,8 +1,31 @@
 //! What commands print: a table for people, `--json` for programs, errors with their hint.
+//! Invariant: a reader that has seen enough (`ebb audit list | head`) ends the output, not the command in a panic.
+
+use std::io::{ErrorKind, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, ContentArrangement, Table};
 use ebb::Error;
+use ebb::audit::Moment;
+
+/// Prints a line to standard output.
+macro_rules! say {
+    () => { $crate::cli::output::line("") };
+    ($($part:tt)*) => { $crate::cli::output::line(&format!($($part)*)) };
+}
+
+/// Prints a line; see [`say`].
+pub(crate) fn line(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Prints bytes that were made elsewhere.
+pub(crate) fn bytes(bytes: &[u8]) -> ebb::Result<()> {
+    match std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::failed(format!("cannot print: {error}"))),
+        _ => Ok(()),
+    }
+}
 
 /// Prints an error the way a compiler does: what, then what to do.
 pub(crate) fn error(error: &Error) {
@@ -20,15 +43,15 @@ pub(crate) fn error(error: &Error) {
 /// Prints rows under a header; nothing but `empty` when there are none.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
     if rows.is_empty() {
-        println!("{empty}");
+        line(empty);
         return;
     }
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().map(|name| Cell::new(name.to_uppercase())));
     table.add_rows(rows);
-    for line in table.lines() {
-        println!("{}", line.trim_end());
+    for row in table.lines() {
+        line(row.trim_end());
     }
 }
 
@@ -36,6 +59,40 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
 pub(crate) fn json(value: &impl serde::Serialize) -> ebb::Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| Error::failed(format!("cannot print JSON: {error}")))?;
-    println!("{text}");
-    Ok(())
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// A time as people read it: to the second.
+pub(crate) fn time(moment: Moment) -> String {
+    moment.timestamp().map_or_else(|| moment.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// A number with its thousands apart.
+pub(crate) fn count(number: impl TryInto<i128>) -> String {
+    let number = number.try_into().unwrap_or(i128::MAX);
+    let digits = number.unsigned_abs().to_string();
+    let mut out = String::from(if number < 0 { "-" } else { "" });
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 row`, `2 rows`.
+pub(crate) fn plural(number: u64, word: &str) -> String {
+    format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!([count(0), count(999), count(1_000), count(-1_234_567)], ["0", "999", "1,000", "-1,234,567"]);
+        assert_eq!([plural(1, "row"), plural(2_000, "row")], ["1 row", "2,000 rows"]);
+    }
 }

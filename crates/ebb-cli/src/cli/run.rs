@@ -1,11 +1,14 @@
 //! `ebb run`: the node. `--once` does everything due now and ends: for a CronJob, a timer, or a manual clean-up.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use ebb::config::Config;
 use ebb::policy::{Term, human};
 use ebb::spine::{Finished, NodeOptions, Selector, Shutdown, Status};
-use ebb::{Error, Result};
+use ebb::{Engine, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use super::{Context, Outcome, output};
 use crate::http;
@@ -50,13 +53,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 
 async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> Result<Outcome> {
     let config = &context.config;
-    let metrics = http::recorder()?;
-    let listener = http::bind(config.http.listen).await?;
-    let address = listener.local_addr().map_err(|error| Error::failed(error.to_string()))?;
-    let surface = http::Surface::new(context.engine.clone(), metrics, config.metrics.prefix.clone());
-    let stop = shutdown.clone();
-    let server = axum::serve(listener, http::app(surface)).with_graceful_shutdown(async move { stop.stopping().await });
-    let server = tokio::spawn(async move { server.await });
+    let (address, server) = listen(&context.engine, config, &shutdown).await?;
     tracing::info!(node = %options.name, version = env!("CARGO_PKG_VERSION"), http = %address, "Ebb is up");
 
     wait_until_ready(context, &shutdown).await?;
@@ -65,6 +62,21 @@ async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> R
     // An idle keep-alive connection must not hold the process.
     let _ = tokio::time::timeout(stop_within / 10, server).await;
     Ok(Outcome::Done)
+}
+
+/// Serves HTTP until shutdown.
+pub(crate) async fn listen(
+    engine: &Engine,
+    config: &Config,
+    shutdown: &Shutdown,
+) -> Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
+    let metrics = http::recorder()?;
+    let listener = http::bind(config.http.listen).await?;
+    let address = listener.local_addr().map_err(|error| Error::failed(error.to_string()))?;
+    let surface = http::Surface::new(engine.clone(), metrics, config.metrics.prefix.clone());
+    let stop = shutdown.clone();
+    let server = axum::serve(listener, http::app(surface)).with_graceful_shutdown(async move { stop.stopping().await });
+    Ok((address, tokio::spawn(async move { server.await })))
 }
 
 /// A node may start before its database; only a schema it does not understand ends it.
@@ -85,7 +97,7 @@ async fn wait_until_ready(context: &Context, shutdown: &Shutdown) -> Result<()> 
 }
 
 /// The first signal stops gracefully, the second at once.
-fn stop_on_signals(shutdown: Shutdown) -> Result<()> {
+pub(crate) fn stop_on_signals(shutdown: Shutdown) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("cannot listen for signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -150,9 +162,9 @@ fn print(finished: &Finished) {
         .collect();
     output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");
     for (unit, why) in &finished.resting {
-        println!("{unit} did not run: {why}");
+        say!("{unit} did not run: {why}");
     }
     for (unit, node) in &finished.held {
-        println!("{unit} is held by {node}");
+        say!("{unit} is held by {node}");
     }
 }

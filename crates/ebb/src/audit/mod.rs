@@ -20,5 +20,5 @@ pub use moment::Moment;
 pub use publish::{Destination, Published};
 pub use record::{Entry, Record, RowEntry, Xid};
 pub use seal::{Block, Blocker, BlockerKind, MAX_RECORDS, Seal, blocker, seal_once, unsealed};
-pub use store::{Filter, list};
+pub use store::{Filter, ago, list};
 pub use verify::{Problem, Report, verify};

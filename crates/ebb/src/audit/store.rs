@@ -37,6 +37,12 @@ pub async fn list(tx: &mut PgConnection, filter: &Filter) -> Result<Vec<Record>>
         .await?)
 }
 
+/// The time so long ago, by the database's clock.
+pub async fn ago(tx: &mut PgConnection, term: &crate::policy::Term) -> Result<Moment> {
+    let sql = "SELECT pg_catalog.clock_timestamp() - $1";
+    Ok(sqlx::query_scalar(sql).persistent(false).bind(term.to_interval()).fetch_one(tx).await?)
+}
+
 pub(super) async fn insert(tx: &mut PgConnection, entry: &Entry) -> Result<i64> {
     Ok(sql!("insert" scalar i64)
         .bind(&entry.action)

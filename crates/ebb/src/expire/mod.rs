@@ -156,7 +156,7 @@ impl Sweep {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
         self.began = Some((self.way.clone(), self.passed_by.clone(), self.second_pass));
-        store::bound_locks(batch.connection(), LOCK_WAIT).await?;
+        store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?;
         if swept.again > 0 {
             return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")

@@ -101,7 +101,7 @@ pub async fn schema_version(connection: &mut PgConnection) -> Result<Option<i32>
 }
 
 /// The version this binary brings a schema to.
-pub(crate) fn latest_version() -> i32 {
+pub fn latest_version() -> i32 {
     MIGRATIONS.last().map_or(0, |last| last.version)
 }
 

@@ -4,6 +4,8 @@ pub mod binaries;
 pub mod catalog;
 pub mod embedded;
 pub mod expression;
+pub mod survey;
+pub mod uninstall;
 
 mod connect;
 mod ident;
@@ -11,8 +13,9 @@ mod migrate;
 
 pub use connect::{Database, Guard, Target};
 pub use ident::{Ident, Literal, Relation};
+pub use migrate::latest_version;
 pub use migrate::{Migrated, migrate, schema_version};
-pub(crate) use migrate::{latest_version, may_create_schema, owns_schema, require_writable};
+pub(crate) use migrate::{may_create_schema, owns_schema, require_writable};
 
 /// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.
 #[macro_export]

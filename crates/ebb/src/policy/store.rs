@@ -34,6 +34,21 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// One that is not stored yet and says nothing.
+    pub(crate) fn new(kind: Kind, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            spec: Spec::new(),
+            enabled: true,
+            version: 0,
+            source: "runtime".into(),
+            stopped: None,
+            changed_at: Moment::NEG_INFINITY,
+            changed_by: String::new(),
+        }
+    }
+
     /// The policy it stands for.
     pub fn policy(&self) -> Result<Policy> {
         Policy::parse(self.kind, &self.name, &self.spec)

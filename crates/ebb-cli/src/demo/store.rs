@@ -1,0 +1,121 @@
+//! The demo's SQL. It talks to a database that the demo made and that holds nothing else.
+
+use ebb::Result;
+use ebb::audit::Moment;
+use ebb::pg::Database;
+use ebb::policy::Term;
+use sqlx::PgConnection;
+
+/// "ebb_demo" in ASCII: held while a demo runs.
+const LOCK: i64 = 0x6562_625f_6465_6d6f;
+
+/// One table of the demo.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub(crate) struct Count {
+    pub(crate) table_name: String,
+    pub(crate) policy: String,
+    pub(crate) due: i64,
+    pub(crate) live: i64,
+}
+
+/// One run of a unit.
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
+pub(crate) struct Run {
+    pub(crate) id: i64,
+    pub(crate) policy: String,
+    pub(crate) leaf: String,
+    pub(crate) status: String,
+    pub(crate) rows: i64,
+    pub(crate) batches: i64,
+    pub(crate) error: Option<String>,
+    pub(crate) seconds: f64,
+}
+
+/// A run that was stopped before its first batch.
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
+pub(crate) struct Brake {
+    pub(crate) policy: String,
+    pub(crate) due: i64,
+    pub(crate) allowed_before: String,
+    pub(crate) tripped_at: Moment,
+}
+
+/// Whether no other demo runs here; holds until the session ends.
+pub(crate) async fn lock(session: &mut PgConnection) -> Result<bool> {
+    Ok(sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(LOCK).fetch_one(session).await?)
+}
+
+pub(crate) async fn reset(session: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql(include_str!("sql/reset.sql")).execute(session).await?;
+    Ok(())
+}
+
+/// Makes the clock one that can be moved, and the tables with what is in them.
+pub(crate) async fn fill(session: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SET synchronous_commit = off; SET maintenance_work_mem = '128MB'").execute(&mut *session).await?;
+    sqlx::raw_sql(include_str!("sql/keys.sql")).execute(&mut *session).await?;
+    sqlx::raw_sql(include_str!("sql/clock.sql")).execute(&mut *session).await?;
+    sqlx::raw_sql(include_str!("sql/data.sql")).execute(session).await?;
+    Ok(())
+}
+
+/// Moves the clock. `None` when this is no demo's database.
+pub(crate) async fn advance(database: &Database, by: &Term) -> Result<Option<Moment>> {
+    let mut tx = database.read().await?;
+    let is_demo: bool = sqlx::query_scalar("SELECT to_regclass('ebb.clock_offset') IS NOT NULL")
+        .persistent(false)
+        .fetch_one(&mut *tx)
+        .await?;
+    if !is_demo {
+        return Ok(None);
+    }
+    sqlx::query("UPDATE ebb.clock_offset SET shift = shift + $1")
+        .persistent(false)
+        .bind(by.to_interval())
+        .execute(&mut *tx)
+        .await?;
+    let now = now_on(&mut tx).await?;
+    tx.commit().await?;
+    Ok(Some(now))
+}
+
+async fn now_on(connection: &mut PgConnection) -> Result<Moment> {
+    Ok(sqlx::query_scalar("SELECT ebb.clock()").persistent(false).fetch_one(connection).await?)
+}
+
+/// The demo's time, and by how much it was moved, in words.
+pub(crate) async fn clock(database: &Database) -> Result<(Moment, String)> {
+    let mut tx = database.read().await?;
+    let shift = sqlx::query_scalar("SELECT shift::text FROM ebb.clock_offset").persistent(false).fetch_one(&mut *tx);
+    let shift = shift.await?;
+    Ok((now_on(&mut tx).await?, shift))
+}
+
+pub(crate) async fn counts(database: &Database) -> Result<Vec<Count>> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_as(include_str!("sql/counts.sql")).persistent(false).fetch_all(&mut *tx).await?)
+}
+
+pub(crate) async fn runs(database: &Database, after: i64) -> Result<Vec<Run>> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_as(include_str!("sql/runs.sql")).persistent(false).bind(after).fetch_all(&mut *tx).await?)
+}
+
+pub(crate) async fn brakes(database: &Database) -> Result<Vec<Brake>> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_as(include_str!("sql/brakes.sql")).persistent(false).fetch_all(&mut *tx).await?)
+}
+
+pub(crate) async fn recorded(database: &Database, policy: &str) -> Result<i64> {
+    let mut tx = database.read().await?;
+    let sql = include_str!("sql/recorded.sql");
+    Ok(sqlx::query_scalar(sql).persistent(false).bind(policy).fetch_one(&mut *tx).await?)
+}
+
+pub(crate) async fn insert_live(database: &Database, rows: i32, from: i64) -> Result<()> {
+    let mut tx = database.read().await?;
+    let sql = include_str!("sql/insert_live.sql");
+    sqlx::query(sql).persistent(false).bind(rows).bind(from).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
