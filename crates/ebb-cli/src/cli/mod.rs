@@ -2,9 +2,13 @@
 //! codes and hints.
 
 mod apply;
+mod doctor;
 mod migrate;
 mod output;
+mod plan;
 mod run;
+mod status;
+mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +34,12 @@ struct Cli {
 enum Command {
     /// Make the database's policies those of the file.
     Apply(apply::Args),
+    /// Show what differs from the file and what is due now; changes nothing.
+    Plan(plan::Args),
+    /// Show policies, what is due, the last runs, nodes and what holds work up.
+    Status(status::Args),
+    /// Find what stands in the way, with evidence and the fix.
+    Doctor(doctor::Args),
     /// Run a node: every chore, and HTTP.
     Run(run::Args),
     /// Bring the ebb schema up to this version.
@@ -72,6 +82,9 @@ async fn dispatch(cli: Cli) -> Result<Outcome> {
     let context = Context::open(config, env)?;
     let outcome = match cli.command {
         Command::Apply(args) => apply::run(&context, args).await,
+        Command::Plan(args) => plan::run(&context, args).await,
+        Command::Status(args) => status::run(&context, args).await,
+        Command::Doctor(args) => doctor::run(&context, args).await,
         Command::Run(args) => run::run(&context, args).await,
         Command::Migrate => migrate::run(&context).await,
     };
@@ -84,7 +97,7 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
     /// Kept so that the server lives as long as the command.
-    embedded: Option<Embedded>,
+    pub(crate) embedded: Option<Embedded>,
 }
 
 impl Context {
