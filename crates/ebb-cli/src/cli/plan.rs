@@ -46,7 +46,7 @@ fn line(policy: &PolicyPlan, plan: &Plan) -> Vec<String> {
         Some(0) => "-".into(),
         _ => format!("~{}", words::span(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))),
     });
-    let next = if policy.next_run.is_some_and(|next| next > plan.at) || plan.changes.is_empty() {
+    let next = if policy.next_run.is_some_and(|next| next > plan.at) || policy.change.is_none() {
         policy.next_run.map_or("?".into(), |next| words::upcoming(next, plan.at))
     } else {
         "when applied".into()
@@ -85,8 +85,8 @@ fn details(policy: &PolicyPlan) {
     }
     for problem in &policy.problems {
         println!("  {} {}", if problem.refused { "error:" } else { "!" }, problem.message);
-        if let Some(fix) = &problem.fix {
-            println!("    {fix}");
+        for line in problem.fix.iter().flat_map(|fix| fix.lines()) {
+            println!("    {line}");
         }
     }
 }

@@ -77,7 +77,7 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
         let text = unit.next_run.map(|next| words::upcoming(next, status.policy_time))?;
         Some(if unit.triggered { "now".into() } else { text })
     };
-    let active = ["active", "observe"].contains(&policy.state.as_str());
+    let active = ["active", "observe", "braked"].contains(&policy.state.as_str());
     let cell = |value: Option<String>| value.unwrap_or_else(dash);
     vec![
         policy.policy.clone(),
@@ -137,23 +137,27 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     }
     if let Some(run) = &unit.last_run {
         let took = words::span(Duration::from_secs_f64(run.seconds.max(0.0)));
-        let rate = run.rows_per_second.map(|rate| format!(", {} rows/s", words::about(rate as u64, true)));
-        let skipped = match run.skipped {
-            0 => String::new(),
-            skipped => format!(", {skipped} rows held by others"),
-        };
-        let rows = words::number(run.rows.max(0) as u64);
-        let rate = rate.unwrap_or_default();
-        said.push(format!("last run: {}, {rows} rows in {took}{rate}{skipped}", run.status));
-        if let Some(error) = run.error.as_ref().filter(|_| run.status != "success") {
-            said.push(format!("  {error}"));
+        let mut text = format!("last run: {} {}", run.status, ago(run.finished_at.unwrap_or(run.started_at)));
+        text.push_str(&format!(", {} rows in {took}", words::number(run.rows.max(0) as u64)));
+        if let Some(rate) = run.rows_per_second {
+            text.push_str(&format!(", {} rows/s", words::about(rate as u64, false)));
         }
+        if run.skipped > 0 {
+            text.push_str(&format!(", {} held by others", run.skipped));
+        }
+        // What the brake says is said above, and that observing deletes nothing is known.
+        if let Some(error) = run.error.as_ref().filter(|_| ["failed", "stopped"].contains(&run.status.as_str())) {
+            text.push_str(&format!(": {error}"));
+        }
+        said.push(text);
     }
+    let last = unit.last_run.as_ref().map(|run| run.status.as_str());
     match unit.last_success_at {
         Some(success) if unit.failures > 0 => {
             said.push(format!("failed {} times since its last success {}", unit.failures, ago(success)));
         }
-        Some(success) => said.push(format!("last success {}", ago(success))),
+        Some(success) if last != Some("success") => said.push(format!("last success {}", ago(success))),
+        Some(_) => {}
         None if unit.failures > 0 => said.push(format!("failed {} times, never succeeded yet", unit.failures)),
         None => said.push("no run has succeeded yet".into()),
     }

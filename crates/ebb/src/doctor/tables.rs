@@ -1,13 +1,14 @@
 //! The swept tables: indexes, statistics, dead rows, autovacuum, the right interval, and whether partitions would serve
 //! better.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::store::{self, LeafCare};
-use super::{Action, Finding, Fix, unable};
+use super::{Action, Finding, Fix, lines, unable};
 use crate::expire::due::Clock;
 use crate::plan::survey::{self, Survey, Surveyed};
-use crate::plan::{interval, scan_time, words};
+use crate::plan::{interval, named, scan_time, words};
 use crate::policy::{Cadence, Expire, human};
 use crate::{Engine, Result};
 
@@ -23,8 +24,9 @@ const LONG_ENOUGH: f64 = 600.0;
 /// Every table that a policy sweeps.
 pub(super) async fn tables(engine: &Engine, policies: &[Expire], migrated: bool) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
+    let mut statements = BTreeSet::new();
     for policy in policies {
-        match table(engine, policy, migrated).await {
+        match table(engine, policy, migrated, &mut statements).await {
             Ok(found) => findings.extend(found),
             Err(error) if error.is_unavailable() => return Err(error),
             Err(error) => findings.push(unable("tables", Some(policy.name.as_str()), &error)),
@@ -36,60 +38,99 @@ pub(super) async fn tables(engine: &Engine, policies: &[Expire], migrated: bool)
     Ok(findings)
 }
 
-async fn table(engine: &Engine, policy: &Expire, migrated: bool) -> Result<Vec<Finding>> {
+/// One policy's table. `mended` has the statements that earlier findings propose: two policies need one index.
+async fn table(
+    engine: &Engine,
+    policy: &Expire,
+    migrated: bool,
+    mended: &mut BTreeSet<String>,
+) -> Result<Vec<Finding>> {
     let clock = if migrated { Clock::Ebb } else { Clock::Server };
     let mut tx = engine.database().read().await?;
     let survey = survey::survey(&mut tx, policy, clock).await?;
     let mut findings = Vec::new();
+    let (mut unindexed, mut unanalyzed) = (Unindexed::default(), Vec::new());
     for leaf in &survey.leaves {
         let care = store::leaf(&mut tx, leaf.leaf.oid, leaf.target.due.column.as_str()).await?;
-        let about = leaf.leaf.relation.label();
-        if leaf.index.is_none() {
-            let cost = match leaf.missing_index() {
-                Some(_) => scan_time(&mut tx, &leaf.target, leaf.pages).await?,
-                None => Duration::ZERO,
-            };
-            findings.extend(missing_index(policy, leaf, &care, cost));
-        }
-        if !care.analyzed && leaf.pages > 0 {
-            let text = format!("{about} has never been analyzed: the way through it is a guess");
-            let statement = format!("ANALYZE {}", leaf.leaf.relation);
+        if let (None, Some(index)) = (&leaf.index, &care.invalid_index) {
+            let text = format!("index {index} of {} was left unfinished and is not used", leaf.leaf.relation.label());
+            let statement = format!("REINDEX INDEX CONCURRENTLY {index}");
             let fix = Fix::sql(format!("{statement};")).run(Action::Alone(vec![statement]));
-            findings.push(Finding::warn("statistics", Some(policy.name.as_str()), text).fix(fix));
+            findings.push(Finding::warn("index", Some(policy.name.as_str()), text).fix(fix));
+        } else if let Some(statement) = leaf.missing_index()
+            && mended.insert(statement.clone())
+        {
+            unindexed.cost += scan_time(&mut tx, &leaf.target, leaf.pages).await?;
+            unindexed.add(leaf, &care, statement);
+        }
+        if !care.analyzed && leaf.pages > 0 && mended.insert(format!("ANALYZE {}", leaf.leaf.relation)) {
+            unanalyzed.push(leaf);
         }
         findings.extend(bloat(policy, leaf, &care));
         findings.extend(autovacuum(policy, leaf, &care));
         findings.extend(partitions(policy, &survey, leaf, &care));
     }
     tx.rollback().await?;
+    findings.extend(unindexed.finding(policy));
+    findings.extend(never_analyzed(policy, &unanalyzed));
     Ok(findings)
 }
 
-fn missing_index(policy: &Expire, leaf: &Surveyed, care: &LeafCare, cost: Duration) -> Option<Finding> {
-    let (name, about) = (policy.name.as_str(), leaf.leaf.relation.label());
-    if let Some(index) = &care.invalid_index {
-        let text = format!("index {index} of {about} was left unfinished and is not used");
-        let statement = format!("REINDEX INDEX CONCURRENTLY {index}");
-        let fix = Fix::sql(format!("{statement};")).run(Action::Alone(vec![statement]));
-        return Some(Finding::warn("index", Some(name), text).fix(fix));
+/// The leaves of one table that lack the index, together: they are mended together.
+#[derive(Default)]
+struct Unindexed {
+    leaves: Vec<String>,
+    statements: Vec<String>,
+    pages: u64,
+    cost: Duration,
+    partitions: bool,
+    refused: Option<String>,
+}
+
+impl Unindexed {
+    fn add(&mut self, leaf: &Surveyed, care: &LeafCare, statement: String) {
+        self.leaves.push(leaf.leaf.relation.label());
+        self.statements.push(statement);
+        self.pages += leaf.pages;
+        self.partitions |= care.is_partition;
+        if let Err(error) = &leaf.shape {
+            self.refused.get_or_insert(error.to_string());
+        }
     }
-    let statement = leaf.missing_index()?;
-    let every = interval(policy);
-    let mut text = format!(
-        "no index of {about} starts with {}: every run reads all {} pages, about {} measured on this server",
-        leaf.target.due.column,
-        leaf.pages,
-        words(cost)
-    );
-    if care.is_partition {
-        text.push_str("; the parent needs one too (CREATE INDEX … ON ONLY), or the next partition comes without");
+
+    fn finding(self, policy: &Expire) -> Option<Finding> {
+        if self.leaves.is_empty() {
+            return None;
+        }
+        let (name, every) = (policy.name.as_str(), interval(policy));
+        let mut text = format!(
+            "no index of {} starts with {}: every run reads all {} pages, about {} as measured here",
+            named(&self.leaves),
+            policy.column,
+            self.pages,
+            words(self.cost)
+        );
+        if self.partitions {
+            text.push_str("; partitions to come need one on the parent (CREATE INDEX … ON ONLY)");
+        }
+        let fix = Fix::sql(lines(&self.statements)).run(Action::Alone(self.statements));
+        Some(match (self.refused, self.cost > every) {
+            (Some(refused), _) => Finding::fail("index", Some(name), refused).fix(fix),
+            (None, true) => Finding::fail("index", Some(name), format!("{text}, every {}", human(every))).fix(fix),
+            (None, false) => Finding::warn("index", Some(name), text).fix(fix),
+        })
     }
-    let fix = Fix::sql(format!("{statement};")).run(Action::Alone(vec![statement]));
-    Some(match (&leaf.shape, cost > every) {
-        (Err(error), _) => Finding::fail("index", Some(name), error.to_string()).fix(fix),
-        (Ok(_), true) => Finding::fail("index", Some(name), format!("{text}, every {}", human(every))).fix(fix),
-        (Ok(_), false) => Finding::warn("index", Some(name), text).fix(fix),
-    })
+}
+
+fn never_analyzed(policy: &Expire, leaves: &[&Surveyed]) -> Option<Finding> {
+    if leaves.is_empty() {
+        return None;
+    }
+    let labels: Vec<String> = leaves.iter().map(|leaf| leaf.leaf.relation.label()).collect();
+    let statements: Vec<String> = leaves.iter().map(|leaf| format!("ANALYZE {}", leaf.leaf.relation)).collect();
+    let text = format!("{} has never been analyzed: the way through it is a guess", named(&labels));
+    let fix = Fix::sql(lines(&statements)).run(Action::Alone(statements));
+    Some(Finding::warn("statistics", Some(policy.name.as_str()), text).fix(fix))
 }
 
 fn bloat(policy: &Expire, leaf: &Surveyed, care: &LeafCare) -> Option<Finding> {

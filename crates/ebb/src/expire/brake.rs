@@ -12,7 +12,7 @@ use crate::policy::Brake;
 /// A brake that nobody wrote does not stop runs up to this size: a small table is often due as a whole.
 const DEFAULT_APPLIES_ABOVE: f64 = 10_000.0;
 /// Tables up to so many pages are counted; of larger ones this many pages are sampled.
-pub(crate) const SAMPLE_PAGES: u64 = 2_000;
+const SAMPLE_PAGES: u64 = 2_000;
 /// How far a sampled share may be off.
 const SAMPLE_ERROR: f64 = 0.08;
 

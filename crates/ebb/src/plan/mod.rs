@@ -198,24 +198,23 @@ impl Engine {
         plan.total_rows = Some(count.total.round() as u64);
         plan.due_bytes = Some((survey.bytes() as f64 * share.min(1.0)) as u64);
 
-        let mut scan = Duration::ZERO;
+        let (mut scan, mut unindexed, mut statements) = (Duration::ZERO, Vec::new(), Vec::new());
         for leaf in &survey.leaves {
-            if let Some(statement) = leaf.missing_index() {
-                let cost = scan_time(&mut tx, &leaf.target, leaf.pages).await?;
-                scan += cost;
-                if leaf.shape.is_ok() {
-                    plan.problems.push(Problem {
-                        message: format!(
-                            "no index of {} starts with {}: every run reads all of it, about {}",
-                            leaf.leaf.relation.label(),
-                            leaf.target.due.column,
-                            words(cost)
-                        ),
-                        fix: Some(statement),
-                        refused: false,
-                    });
-                }
+            let Some(statement) = leaf.missing_index() else { continue };
+            scan += scan_time(&mut tx, &leaf.target, leaf.pages).await?;
+            if leaf.shape.is_ok() {
+                unindexed.push(leaf.leaf.relation.label());
+                statements.push(format!("{statement};"));
             }
+        }
+        if !unindexed.is_empty() {
+            let message = format!(
+                "no index of {} starts with {}: every run reads all of it, about {}",
+                named(&unindexed),
+                policy.column,
+                words(scan)
+            );
+            plan.problems.push(Problem { message, fix: Some(statements.join("\n")), refused: false });
         }
         let measured = background.rates.get(policy.name.as_str()).copied();
         let rate = measured.unwrap_or_else(|| assumed_rate(policy.batch));
@@ -273,6 +272,15 @@ fn assumed_rate(batch: BatchSize) -> f64 {
 /// What to allow: a sample may be off, so there is a margin.
 fn allowance(due: f64, exact: bool) -> u64 {
     if exact { due as u64 } else { (due * 1.1) as u64 }
+}
+
+/// One table by its name, several by their number.
+pub(crate) fn named(tables: &[String]) -> String {
+    match tables {
+        [one] => one.clone(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        [] => String::new(),
+    }
 }
 
 /// A measured duration without digits that mean nothing.

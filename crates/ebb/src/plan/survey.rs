@@ -41,6 +41,8 @@ impl Surveyed {
     }
 }
 
+/// Of tables with more than twice so many pages this many are sampled; smaller ones are counted.
+const SAMPLE_PAGES: u64 = 8_192;
 /// Reading so many pages costs nothing worth a word.
 const SMALL: u64 = 128;
 
@@ -58,7 +60,7 @@ impl Survey {
         match self.leaves.first() {
             Some(first) => {
                 let (table, pages) = (&self.table.relation, self.pages());
-                expire_store::estimate(connection, table, &first.target, pages, brake::SAMPLE_PAGES).await
+                expire_store::estimate(connection, table, &first.target, pages, SAMPLE_PAGES).await
             }
             None => Ok(Count { total: 0.0, due: 0.0, exact: true }),
         }
