@@ -201,7 +201,7 @@ impl Engine {
             return Ok(status);
         }
         let seen = match policy {
-            Ok(policy) => look_at(self.database(), &policy, until, &|_| true).await,
+            Ok(policy) => look_at(self.database(), &policy, until).await,
             Err(error) => Err(error),
         };
         match seen {
@@ -220,20 +220,14 @@ pub(crate) struct Seen {
     pub(crate) look: Option<Look>,
 }
 
-/// Looks at the leaves of a policy's table that `wanted` names, until the time is up.
-pub(crate) async fn look_at(
-    database: &Database,
-    policy: &Expire,
-    until: Instant,
-    wanted: &(dyn Fn(&str) -> bool + Sync),
-) -> Result<Vec<Seen>> {
+/// Looks at the leaves of a policy's table, until the time is up.
+pub(crate) async fn look_at(database: &Database, policy: &Expire, until: Instant) -> Result<Vec<Seen>> {
     let mut tx = database.read().await?;
     let survey = survey::survey(&mut tx, policy, Clock::Ebb).await?;
     tx.rollback().await?;
     let mut seen = Vec::new();
     for surveyed in survey.leaves {
-        let in_time = Instant::now() < until && wanted(&surveyed.leaf.relation.label());
-        let look = match in_time {
+        let look = match Instant::now() < until {
             true => store::look(database, &surveyed.target, surveyed.pages, surveyed.index.is_some()).await,
             false => Err(Error::failed("no time left")),
         };
@@ -356,8 +350,8 @@ impl From<&UnitRow> for UnitStatus {
     }
 }
 
-/// Brings gauges and samples up to date; a node calls it about once a minute. Several nodes share the looking: what one
-/// has counted lately the others only read.
+/// Brings gauges and samples up to date; a node calls it about once a minute. Each node looks for itself, since a run
+/// knows how much was due in the whole table and not what is left in a leaf; samples are written once for all nodes.
 pub(crate) async fn observe(database: &Database) -> Result<()> {
     let mut tx = database.read().await?;
     let policies = store::policies(&mut tx).await?;
@@ -371,15 +365,8 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
     let mut tables: BTreeMap<String, (u64, Option<Moment>)> = BTreeMap::new();
     for row in policies.iter().filter(|row| !["disabled", "stopped"].contains(&row.state.as_str())) {
         let Ok(policy) = row.expire() else { continue };
-        let stale = |leaf: &str| {
-            let of = |unit: &&UnitRow| unit.policy == row.name && unit.leaf == leaf;
-            units.iter().find(of).is_some_and(|unit| unit.counted_lately != Some(true))
-        };
-        let mine: Vec<&UnitRow> = units.iter().filter(|unit| unit.policy == row.name).collect();
-        let seen = match mine.iter().any(|unit| stale(&unit.leaf)) {
-            true => look_at(database, &policy, until, &stale).await.unwrap_or_default(),
-            false => Vec::new(),
-        };
+        let seen = look_at(database, &policy, until).await.unwrap_or_default();
+        let mine = units.iter().filter(|unit| unit.policy == row.name);
         for unit in mine {
             let look = seen.iter().find(|seen| seen.surveyed.leaf.relation.label() == unit.leaf);
             let (pending, oldest) = match look.and_then(|seen| seen.look) {

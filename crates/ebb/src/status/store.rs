@@ -34,7 +34,6 @@ pub(crate) struct UnitRow {
     pub(crate) pending: Option<i64>,
     pub(crate) oldest_due: Option<Moment>,
     pub(crate) counted_at: Option<Moment>,
-    pub(crate) counted_lately: Option<bool>,
     pub(crate) held_by: Option<String>,
     pub(crate) run: Option<i64>,
     pub(crate) status: Option<String>,

@@ -1,7 +1,6 @@
 -- Every unit with its lease and its last run. Expects run_unit for the last run; units are few. Read only.
 SELECT u.unit, u.chore, u.policy, u.leaf, u.next_at, u.triggered, u.failures, u.last_success_at, u.shape, u.throttle,
        u.vacuum, u.pending, u.oldest_due, u.counted_at,
-       u.counted_at > ebb.now() - interval '50 seconds' AND u.counted_at <= ebb.now() AS counted_lately,
        CASE WHEN l.expires_at > clock_timestamp() THEN l.node END AS held_by,
        r.run, r.status, r.rows, r.batches, r.skipped, r.error, r.started_at, r.finished_at, r.seconds, r.rows_per_second,
        r.run IS NOT NULL AND r.status = 'running' AND COALESCE(l.expires_at, '-infinity') <= clock_timestamp() AS orphaned
