@@ -116,6 +116,7 @@ fn details(policy: &PolicyStatus, status: &Status) {
             }
         }
     }
+    said.sort_by_key(|(_, tables)| std::cmp::Reverse(tables.len()));
     for (text, tables) in said {
         match (tables.as_slice(), policy.units.len()) {
             (_, 1) => println!("  {text}"),

@@ -15,6 +15,8 @@ use crate::{Engine, Error, Result};
 
 /// PostgreSQL 17 knows MAINTAIN.
 const MAINTAIN: i32 = 170_000;
+/// PostgreSQL 16 knows memberships that only allow SET ROLE.
+const SET_ONLY: i32 = 160_000;
 
 pub(super) async fn rights(
     engine: &Engine,
@@ -149,7 +151,9 @@ async fn sweep(connection: &mut PgConnection, node: &Role, policy: &Expire) -> R
                 return Ok(vec![Finding::fail("privileges", Some(name), text).fix(fix)]);
             }
             Some(false) => {
-                grants.insert(format!("GRANT {} TO {}", Ident::new(&worker), Ident::new(&node.name)));
+                // Without inheritance the node has the worker's rights only where it takes them on.
+                let only = if node.server_version >= SET_ONLY { " WITH INHERIT FALSE, SET TRUE" } else { "" };
+                grants.insert(format!("GRANT {} TO {}{only}", Ident::new(&worker), Ident::new(&node.name)));
             }
             Some(true) => {}
         }

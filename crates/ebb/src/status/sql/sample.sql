@@ -10,7 +10,7 @@ standing AS (
                GREATEST(extract(epoch FROM ebb.now() - u.oldest_due), 0)::float8 END AS oldest,
            (SELECT COALESCE(sum(r.rows), 0) FROM ebb.run r WHERE r.unit = u.unit)::float8 AS total
     FROM ebb.unit u, free
-    WHERE u.chore = 'expire' AND free.mine
+    WHERE u.chore = 'expire' AND u.policy <> 'keep' AND free.mine
       AND NOT EXISTS (SELECT FROM ebb.sample s
                       WHERE s.at > clock_timestamp() - interval '50 seconds' AND s.metric = 'rows_deleted_total')
 )
@@ -26,7 +26,7 @@ CROSS JOIN LATERAL (VALUES
     ('records_pending', s.pending::float8),
     ('oldest_pending_seconds', COALESCE(s.oldest, CASE WHEN s.pending = 0 THEN 0 END)),
     ('rows_deleted_total', s.total),
-    ('rows_per_second', GREATEST(s.total - before.value, 0)
-                        / GREATEST(extract(epoch FROM clock_timestamp() - before.at)::float8, 1))
+    ('rows_per_second', CASE WHEN before.at IS NOT NULL THEN
+        GREATEST(s.total - before.value, 0) / GREATEST(extract(epoch FROM clock_timestamp() - before.at)::float8, 1) END)
 ) AS m (metric, value)
 WHERE m.value IS NOT NULL
