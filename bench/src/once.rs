@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 /// Whatever went wrong ends the benchmark.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -13,15 +12,15 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 /// As many as the targets name.
 const CONNECTIONS: usize = 8;
 const SLICE: Duration = Duration::from_millis(400);
-const ROUNDS: usize = 21;
+const ROUNDS: usize = 31;
 const BATCH_KEYS: usize = 1_000;
 const KNOWN_KEYS: u64 = 10_000;
 
 /// One comparison: what is measured, both statements, the least ratio, and the keys they get.
 struct Case {
     name: &'static str,
-    bare: String,
-    ebb: String,
+    bare: &'static str,
+    ebb: &'static str,
     least: f64,
     keys: Keys,
 }
@@ -35,23 +34,28 @@ enum Keys {
 
 /// What was measured for one case.
 #[derive(Debug, Clone)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// first, duplicate or many.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Claims a second through Ebb, over those of the bare statement.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// What it has to be.
-    pub least: f64,
+    pub(crate) least: f64,
     /// Claims a second, bare and through Ebb.
-    pub per_second: (f64, f64),
+    pub(crate) per_second: (f64, f64),
 }
 
-/// Measures first claims, duplicates and batches on a migrated database, and prints the three ratios. The server should
-/// run with durable settings (`fsync` and `synchronous_commit` on): a claim that may be lost is none.
-pub async fn run(options: &PgConnectOptions) -> Result<Vec<Ratio>> {
+/// Measures first claims, duplicates and batches on a server of its own with durable settings (a claim that may be lost
+/// is none), and prints the three ratios.
+pub(crate) async fn run() -> Result<Vec<Ratio>> {
+    let server = ebb_testkit::own_server();
+    server.set("fsync = on\nfull_page_writes = on\nsynchronous_commit = on");
+    server.restart(ebb_testkit::Mode::Fast);
+    let database = ebb_testkit::empty_database_on(&server).await;
+    ebb::pg::migrate(&database.open()).await?;
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        connections.push(PgConnection::connect_with(&options.clone().statement_cache_capacity(16)).await?);
+        connections.push(PgConnection::connect(database.socket_url()).await?);
     }
     prepare(&mut connections[0]).await?;
     let (fsync, synchronous): (String, String) =
@@ -77,13 +81,11 @@ fn cases() -> Vec<Case> {
                 VALUES ('bench', $1, clock_timestamp() + interval '24 hours') ON CONFLICT DO NOTHING";
     let bare_many = "INSERT INTO bench_once_bare (namespace, key, expires_at) \
                      SELECT 'bench', key, clock_timestamp() + interval '24 hours' FROM unnest($1::text[]) AS k (key)";
-    let function = std::env::var("ONCE_FN").unwrap_or_else(|_| "ebb.once".into());
-    let one = format!("SELECT {function}('bench', $1)");
-    let many = "SELECT ebb.once_many('bench', $1)".to_owned();
+    let (one, many) = ("SELECT ebb.once('bench', $1)", "SELECT ebb.once_many('bench', $1)");
     vec![
-        Case { name: "first", bare: bare.into(), ebb: one.clone(), least: 0.8, keys: Keys::Fresh },
-        Case { name: "duplicate", bare: bare.into(), ebb: one, least: 0.5, keys: Keys::Known },
-        Case { name: "many", bare: bare_many.into(), ebb: many, least: 0.6, keys: Keys::FreshBatch },
+        Case { name: "first", bare, ebb: one, least: 0.8, keys: Keys::Fresh },
+        Case { name: "duplicate", bare, ebb: one, least: 0.5, keys: Keys::Known },
+        Case { name: "many", bare: bare_many, ebb: many, least: 0.6, keys: Keys::FreshBatch },
     ]
 }
 
@@ -92,7 +94,6 @@ async fn prepare(connection: &mut PgConnection) -> Result<()> {
         .execute(AssertSqlSafe(format!(
             "DROP TABLE IF EXISTS bench_once_bare;
              CREATE TABLE bench_once_bare (LIKE ebb.once_key INCLUDING ALL);
-             DELETE FROM ebb.once_key WHERE namespace = 'bench';
              INSERT INTO bench_once_bare (namespace, key, expires_at)
                  SELECT 'bench', 'known-' || n, clock_timestamp() + interval '24 hours' FROM generate_series(1, {KNOWN_KEYS}) n;
              INSERT INTO ebb.once_key (namespace, key, expires_at)
@@ -111,7 +112,7 @@ async fn compare(case: &Case, connections: &mut Vec<PgConnection>, seed: &mut u6
         let mut rates = [0.0; 2];
         for turn in 0..2 {
             let side = (round + turn) % 2;
-            let sql = if side == 0 { &case.bare } else { &case.ebb };
+            let sql = if side == 0 { case.bare } else { case.ebb };
             rates[side] = slice(sql, case.keys, connections, *seed).await?;
             *seed += CONNECTIONS as u64;
         }
@@ -131,11 +132,11 @@ async fn compare(case: &Case, connections: &mut Vec<PgConnection>, seed: &mut u6
 }
 
 /// Claims a second of all connections together, over one slice.
-async fn slice(sql: &str, keys: Keys, connections: &mut Vec<PgConnection>, seed: u64) -> Result<f64> {
+async fn slice(sql: &'static str, keys: Keys, connections: &mut Vec<PgConnection>, seed: u64) -> Result<f64> {
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for (index, connection) in connections.drain(..).enumerate() {
-        tasks.spawn(claims(connection, sql.to_owned(), keys, (seed + index as u64) << 32, started + SLICE));
+        tasks.spawn(claims(connection, sql, keys, (seed + index as u64) << 32, started + SLICE));
     }
     let mut total = 0;
     while let Some(task) = tasks.join_next().await {
@@ -148,14 +149,14 @@ async fn slice(sql: &str, keys: Keys, connections: &mut Vec<PgConnection>, seed:
 
 async fn claims(
     mut connection: PgConnection,
-    sql: String,
+    sql: &'static str,
     keys: Keys,
     first: u64,
     until: Instant,
 ) -> Result<(PgConnection, u64)> {
     let (mut number, mut claimed) = (first, 0);
     while Instant::now() < until {
-        let query = sqlx::query(AssertSqlSafe(sql.as_str()));
+        let query = sqlx::query(sql);
         match keys {
             Keys::Fresh => {
                 number += 1;

@@ -109,6 +109,8 @@ $$;
 
 -- Set-based, and in one pass over the keys in their order: whatever it locks it locks in that order, so that batches
 -- that overlap wait for each other and never in a circle. Living duplicates are left out before anything is locked.
+-- A plain INSERT goes first: ON CONFLICT alone costs half as much again. When it meets a row (somebody was quicker, or an
+-- expired key was not swept) it is undone, its locks with it, and the pass is made again with ON CONFLICT.
 CREATE FUNCTION ebb.once_many(namespace text, keys text[], ttl interval DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
@@ -125,19 +127,32 @@ BEGIN
     term := coalesce($3, (SELECT n.ttl FROM ebb.once_namespace n WHERE n.name = $1), interval '24 hours');
     asked_at := ebb.clock();
 
-    WITH first AS (
-        INSERT INTO ebb.once_key AS k (namespace, key, expires_at)
-        SELECT $1, wanted.key, ebb.clock() + term
-        FROM (SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest($2) AS u (key)) wanted
-        WHERE NOT EXISTS (SELECT FROM ebb.once_key o
-                          WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > ebb.clock())
-        ORDER BY wanted.key
-        ON CONFLICT (namespace, key) DO UPDATE
-            SET expires_at = ebb.clock() + term, token = NULL, in_flight = NULL, fingerprint = NULL, result = NULL
-            WHERE k.expires_at <= ebb.clock()
-        RETURNING k.key
-    )
-    SELECT array_agg(first.key) INTO firsts FROM first;
+    BEGIN
+        WITH first AS (
+            INSERT INTO ebb.once_key AS k (namespace, key, expires_at)
+            SELECT $1, wanted.key, ebb.clock() + term
+            FROM (SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest($2) AS u (key)) wanted
+            WHERE NOT EXISTS (SELECT FROM ebb.once_key o
+                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > ebb.clock())
+            ORDER BY wanted.key
+            RETURNING k.key
+        )
+        SELECT array_agg(first.key) INTO firsts FROM first;
+    EXCEPTION WHEN unique_violation THEN
+        WITH first AS (
+            INSERT INTO ebb.once_key AS k (namespace, key, expires_at)
+            SELECT $1, wanted.key, ebb.clock() + term
+            FROM (SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest($2) AS u (key)) wanted
+            WHERE NOT EXISTS (SELECT FROM ebb.once_key o
+                              WHERE o.namespace = $1 AND o.key = wanted.key AND o.expires_at > ebb.clock())
+            ORDER BY wanted.key
+            ON CONFLICT (namespace, key) DO UPDATE
+                SET expires_at = ebb.clock() + term, token = NULL, in_flight = NULL, fingerprint = NULL, result = NULL
+                WHERE k.expires_at <= ebb.clock()
+            RETURNING k.key
+        )
+        SELECT array_agg(first.key) INTO firsts FROM first;
+    END;
 
     -- As in ebb.once; only the rows that waited are behind.
     IF ebb.clock() > asked_at + interval '100 milliseconds' THEN

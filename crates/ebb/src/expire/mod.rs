@@ -158,7 +158,7 @@ impl Sweep {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
-        store::bound_locks(batch.connection(), LOCK_WAIT).await?;
+        store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?;
         if swept.rows > 0 {
             self.record(batch, &swept).await?;
