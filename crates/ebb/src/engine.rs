@@ -70,6 +70,11 @@ impl Engine {
         &self.database
     }
 
+    /// Where its keys are.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// Claims in a namespace: `engine.once("orders").claim(key)`.
     pub fn once(&self, namespace: impl Into<String>) -> Once {
         Once::new(self.database.clone(), namespace)
@@ -188,7 +193,7 @@ impl Engine {
     }
 
     /// Everything that can be wrong with a policy only the database knows.
-    async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+    pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let Policy::Expire(expire) = policy else { return Ok(()) };
         let key = self.keys.subject()?;
         let checked = async {
@@ -236,6 +241,10 @@ struct Duties {
 impl Roster for Duties {
     fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>> {
         self.read(database, node).boxed()
+    }
+
+    fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
+        crate::status::observe(database).boxed()
     }
 }
 

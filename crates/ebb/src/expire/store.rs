@@ -225,14 +225,14 @@ pub(crate) async fn bound(connection: &mut PgConnection, lock_wait: std::time::D
     Ok(())
 }
 
-async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if let Some(role) = role {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
     }
     Ok(())
 }
 
-async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if role.is_some() {
         sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;
     }

@@ -27,6 +27,8 @@ use crate::{Error, Result};
 const TICK: Duration = Duration::from_secs(1);
 /// How often it reads the catalog again when no policy has changed: new partitions, dropped tables.
 const REFRESH: Duration = Duration::from_secs(60);
+/// How often gauges and samples are brought up to date.
+const OBSERVE: Duration = Duration::from_secs(60);
 /// The first retry of a failed run comes about this much later.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// Batches at a time when no budget says otherwise; each batch takes its turn, so heavy tables alternate with light.
@@ -229,6 +231,17 @@ fn random_share() -> f64 {
     f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
 
+/// Keeps gauges and samples fresh. Never in the way: what fails is looked at again the next time.
+async fn observe(roster: Arc<dyn Roster>, database: Database, shutdown: Shutdown) {
+    let mut pause = OBSERVE / 20;
+    while !shutdown.sleep(pause.mul_f64(0.9 + 0.2 * random_share())).await {
+        pause = OBSERVE;
+        if let Err(error) = roster.observe(&database).await {
+            tracing::debug!(error = %error, "Could not look at the backlog");
+        }
+    }
+}
+
 /// A run that this node has going.
 struct Running {
     generation: i64,
@@ -291,6 +304,8 @@ impl Node {
             hears_sender,
             self.shared.shutdown.clone(),
         ));
+        let observer =
+            tokio::spawn(observe(self.roster.clone(), self.shared.database.clone(), self.shared.shutdown.clone()));
         let mut away = Duration::ZERO;
         while !self.shared.shutdown.is_stopping() {
             // Copied out first: a borrow held over the await would block whoever reports what it hears.
@@ -320,6 +335,7 @@ impl Node {
         tracing::info!("Stopping cleanup");
         self.stop().await;
         listener.abort();
+        observer.abort();
         Ok(())
     }
 
