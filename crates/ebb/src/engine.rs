@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -45,6 +46,9 @@ impl Keys {
     }
 }
 
+/// A look at the schema's version takes no longer.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
 /// Ebb on one database.
 #[derive(Clone)]
 pub struct Engine {
@@ -81,16 +85,18 @@ impl Engine {
 
     /// Makes sure that the schema is there and understood. As its owner this migrates; otherwise it names the command.
     pub async fn ready(&self) -> Result<()> {
-        let mut tx = self.database.read().await?;
-        let version = pg::schema_version(&mut tx).await?;
-        if version.is_some_and(|version| version >= pg::latest_version()) {
-            return Ok(());
-        }
-        let may: bool = match version {
-            None => pg::may_create_schema(&mut tx).await?,
-            Some(_) => pg::owns_schema(&mut tx).await?,
-        };
-        tx.commit().await?;
+        let looked = pg::answered(READY_WITHIN, async {
+            let mut tx = self.database.read().await?;
+            let version = pg::schema_version(&mut tx).await?;
+            let may: bool = match version {
+                Some(version) if version >= pg::latest_version() => return Ok(None),
+                None => pg::may_create_schema(&mut tx).await?,
+                Some(_) => pg::owns_schema(&mut tx).await?,
+            };
+            tx.commit().await?;
+            Ok(Some(may))
+        });
+        let Some(may) = looked.await? else { return Ok(()) };
         if !may {
             return Err(Error::refused("the ebb schema is missing or older than this binary")
                 .with_hint("run `ebb migrate` as its owner"));
