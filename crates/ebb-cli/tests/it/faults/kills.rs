@@ -80,7 +80,8 @@ impl Chaos {
         for partition in self.partitions {
             db.execute(partition).await;
         }
-        db.execute(&format!("CREATE TABLE public.{table}_promised (id bigint); CREATE INDEX ON public.{table} (id)")).await;
+        db.execute(&format!("CREATE TABLE public.{table}_promised (id bigint); CREATE INDEX ON public.{table} (id)"))
+            .await;
         apply(&db, &[(table, self.policy)]).await;
 
         let over = Arc::new(AtomicBool::new(false));
@@ -107,11 +108,16 @@ impl Chaos {
         eventually(Duration::from_secs(60), || async { due(&db, table).await == 0 }).await;
         // Rows of the last two seconds were to become due: those go as well.
         eventually(Duration::from_secs(60), || async {
-            let left: i64 =
-                db.scalar(&format!("SELECT count(*) FROM public.{table} WHERE id NOT IN (SELECT id FROM public.{table}_promised)")).await;
+            let left: i64 = db
+                .scalar(&format!(
+                    "SELECT count(*) FROM public.{table} WHERE id NOT IN (SELECT id FROM public.{table}_promised)"
+                ))
+                .await;
             left == 0
         })
         .await;
+        let closed = "SELECT NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running')";
+        eventually(Duration::from_secs(60), || async { db.scalar(closed).await }).await;
         for node in nodes {
             stop(node).await;
         }

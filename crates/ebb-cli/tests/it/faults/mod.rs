@@ -1,7 +1,13 @@
 //! What goes wrong in the life of a node, done to real nodes on a real server: whatever dies, hangs or disappears,
 //! nothing goes early, nothing due is forgotten, and the audit tells exactly what went.
 
+mod change;
+mod disk;
 mod kills;
+mod lease;
+mod network;
+mod start;
+mod stop;
 
 use std::path::Path;
 use std::time::Duration;
@@ -87,7 +93,8 @@ async fn due(db: &TestDatabase, table: &str) -> i64 {
 
 /// What the audit and the run history say went under a policy.
 async fn recorded(db: &TestDatabase, policy: &str) -> (i64, i64) {
-    let audit = format!("SELECT COALESCE(sum(rows), 0)::int8 FROM ebb.audit WHERE action = 'expire' AND policy = '{policy}'");
+    let audit =
+        format!("SELECT COALESCE(sum(rows), 0)::int8 FROM ebb.audit WHERE action = 'expire' AND policy = '{policy}'");
     let runs = format!("SELECT COALESCE(sum(rows), 0)::int8 FROM ebb.run WHERE policy = '{policy}'");
     (db.scalar(&audit).await, db.scalar(&runs).await)
 }
