@@ -96,11 +96,8 @@ impl Chaos {
             // Leases run out at random, also those of the living (a takeover must be safe at any moment), and there is
             // always something to do: so most kills meet a run.
             if dice.roll(2) == 0 {
-                db.execute(
-                    "UPDATE ebb.lease SET expires_at = '-infinity' WHERE random() < 0.7;
-                     UPDATE ebb.unit SET triggered = true WHERE random() < 0.7; NOTIFY ebb",
-                )
-                .await;
+                db.execute("UPDATE ebb.lease SET expires_at = '-infinity' WHERE random() < 0.7").await;
+                db.execute("UPDATE ebb.unit SET triggered = true WHERE random() < 0.7; NOTIFY ebb").await;
             }
         }
         over.store(true, Ordering::Relaxed);
@@ -116,6 +113,7 @@ impl Chaos {
             left == 0
         })
         .await;
+        // What a kill cut off is taken up again, also a run that was not due but triggered.
         let closed = "SELECT NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running')";
         eventually(Duration::from_secs(60), || async { db.scalar(closed).await }).await;
         for node in nodes {

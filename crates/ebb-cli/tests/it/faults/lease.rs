@@ -86,3 +86,24 @@ async fn a_node_stopped_past_its_lease_changes_nothing() {
 async fn a_node_stopped_inside_a_batch_changes_nothing() {
     frozen_node_changes_nothing(true).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_a_dying_node_has_heard_is_not_forgotten() {
+    let db = database().await;
+    ledger_table(&db, "frozen", "").await;
+    let mut policy = slowly("frozen");
+    policy["every"] = "1h".into();
+    apply(&db, &[("frozen", policy)]).await;
+    let mut first = node("first", db.url());
+    let passed = format!("SELECT EXISTS (SELECT FROM ebb.unit WHERE unit = '{UNIT}' AND next_at > now())");
+    eventually(SOON, || async { db.scalar(&passed).await }).await;
+    insert_due(&db, "frozen", 400).await;
+    let mut connection = db.pool().acquire().await.unwrap();
+    assert_eq!(ebb::control::trigger(&mut connection, "frozen", None, "test").await.unwrap(), 1);
+    wait_for_mid_run(&db, "frozen").await;
+    first.kill9();
+    let second = node("second", db.url());
+    eventually(SOON, || async { due(&db, "frozen").await == 0 }).await;
+    stop(second).await;
+    assert_accounted_for(&db, "frozen", "frozen").await;
+}
