@@ -211,6 +211,7 @@ impl Duties {
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
         tx.commit().await?;
+        let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();
         let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
         for stored in stored.into_iter().filter(Stored::is_active) {
@@ -224,7 +225,7 @@ impl Duties {
                     continue;
                 }
                 Ok(Policy::Once(_)) => continue,
-                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored).await,
+                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Err(error) => Err(error),
             };
             match found {
@@ -236,9 +237,10 @@ impl Duties {
         let mut tx = database.read().await?;
         for policy in own_tables(&keep)? {
             let table = catalog::own_table(&mut tx, &policy.table).await?;
-            works.extend(self.leaves(&mut tx, policy, None, table).await?);
+            works.extend(self.leaves(&mut tx, policy, None, table, &None).await?);
         }
-        if let Some((key, publish)) = self.keys.sealing()? {
+        let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
+        if let Some((key, publish)) = sealing {
             let table = catalog::own_table(&mut tx, "audit").await?;
             works.push(Arc::new(SealWork::new(table.oid, key, publish)));
         }
@@ -246,10 +248,16 @@ impl Duties {
         Ok(Agenda { works, pacing })
     }
 
-    async fn expire(&self, database: &Database, policy: Expire, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    async fn expire(
+        &self,
+        database: &Database,
+        policy: Expire,
+        stored: &Stored,
+        subject_key: &Option<Arc<SubjectKey>>,
+    ) -> Result<Vec<Arc<dyn Work>>> {
         let mut tx = database.read().await?;
         let table = catalog::table(&mut tx, &policy.table).await?;
-        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table).await?;
+        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
         tx.commit().await?;
         Ok(works)
     }
@@ -260,6 +268,7 @@ impl Duties {
         policy: Expire,
         stored: Option<Stored>,
         table: catalog::Table,
+        subject_key: &Option<Arc<SubjectKey>>,
     ) -> Result<Vec<Arc<dyn Work>>> {
         let name = stored.as_ref().map_or("keep".to_owned(), |stored| stored.name.clone());
         let leaves = catalog::leaves(connection, table.oid).await?;
@@ -267,7 +276,7 @@ impl Duties {
             policy: Arc::new(policy),
             stored,
             table,
-            subject_key: self.keys.subject()?,
+            subject_key: subject_key.clone(),
             last_verdict: Mutex::new(None),
         });
         Ok(leaves
@@ -278,6 +287,14 @@ impl Duties {
             })
             .collect())
     }
+}
+
+/// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.
+fn here<T>(read: Result<Option<T>>, trouble: &str) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        tracing::error!(error = %error, hint = error.hint(), "{trouble}");
+        None
+    })
 }
 
 /// Ebb cleans up after itself with the same chore.

@@ -74,6 +74,8 @@ impl Default for Guard {
 
 /// Beginning a transaction takes no longer, a connection included.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// The longest that the server waits for the next statement of a transaction.
+const IDLE_AT_MOST: Duration = Duration::from_secs(30);
 /// A connection that does not answer so long after its last transaction is given up.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -143,12 +145,15 @@ impl Database {
 
 async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Result<()> {
     let statement_ms = guard.statement.as_millis();
+    // A transaction is never idle on purpose: one whose node froze or lost its way must end before long, however long
+    // its statements may take, or nobody can take over.
+    let idle_ms = statement_ms.min(IDLE_AT_MOST.as_millis());
     let lock_ms = guard.lock.as_millis();
     // One round trip; numbers and constants only.
     let sql = format!(
         "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; \
          SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {statement_ms}"
+         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut **tx).await?;
     Ok(())

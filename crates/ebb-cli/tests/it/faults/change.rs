@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use ebb::control;
-use ebb_testkit::{Node, TestDatabase, database, eventually};
+use ebb::audit::SubjectKey;
+use ebb::{Keys, control};
+use ebb_testkit::{Node, TempDir, TestDatabase, database, eventually};
 use serde_json::{Value, json};
 
 use super::{
-    SOON, apply, assert_accounted_for, due, gone, insert_due, ledger_table, node, recorded, slowly, stop,
-    wait_for_mid_run,
+    SOON, apply, apply_with, assert_accounted_for, config, due, ebb_bin, gone, insert_due, ledger_table, node,
+    recorded, slowly, stop, wait_for_mid_run,
 };
 
 /// "Within seconds", on a busy machine.
@@ -187,4 +188,44 @@ async fn a_partition_dropped_under_a_run_does_not_stop_its_policy() {
     stop(node).await;
     let (audit, runs) = recorded(&db, "p").await;
     assert_eq!((audit, runs), (gone(&db, "p").await, gone(&db, "p").await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_a_broken_key_stops_no_policy() {
+    let db = database().await;
+    let dir = TempDir::new();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let (subject, signing) = (file("subject", "no key"), file("signing", "no key"));
+    for table in ["plain", "named"] {
+        ledger_table(&db, table, "").await;
+        insert_due(&db, table, 30).await;
+    }
+    // The policy was applied where the key is.
+    let good = dir.path().join("good");
+    let keys = Keys { subject: Some(good.clone()), ..Keys::default() };
+    SubjectKey::create_if_missing(&good).unwrap();
+    let mut named = hourly("named");
+    named["audit"] = json!("rows");
+    apply_with(&db, keys, &[("plain", hourly("plain")), ("named", named)]).await;
+
+    let audit = |subject: &str, signing: &str| {
+        format!("[audit]\nsubject_key = \"file:{subject}\"\nsigning_key = \"file:{signing}\"\n")
+    };
+    let broken = format!("{}{}", config("broken", "2s"), audit(&subject, &signing));
+    let broken = Node::spawn(ebb_bin(), db.url(), &broken, &["run"]);
+    swept(&db, "plain").await;
+    let failed = "SELECT EXISTS (SELECT FROM ebb.run WHERE policy = 'named' AND status = 'failed' AND error LIKE '%subject key%')";
+    eventually(FOLLOWED, || async { db.scalar(failed).await }).await;
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.policy WHERE stopped IS NOT NULL").await, 0);
+    stop(broken).await;
+    let whole = format!("{}{}", config("whole", "2s"), audit(&good.display().to_string(), &signing));
+    let whole = Node::spawn(ebb_bin(), db.url(), &whole, &["run"]);
+    eventually(SOON, || async { due(&db, "named").await == 0 }).await;
+    stop(whole).await;
+    assert_accounted_for(&db, "plain", "plain").await;
 }

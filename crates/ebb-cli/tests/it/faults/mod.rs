@@ -12,8 +12,8 @@ mod stop;
 use std::path::Path;
 use std::time::Duration;
 
-use ebb::Engine;
 use ebb::policy::{Kind, Policy, Spec, Wanted};
+use ebb::{Engine, Keys};
 use ebb_testkit::{Node, TestDatabase, eventually};
 use serde_json::{Value, json};
 
@@ -39,6 +39,10 @@ fn node(name: &str, url: &str) -> Node {
 
 /// Makes exactly these expire policies so.
 async fn apply(db: &TestDatabase, policies: &[(&str, Value)]) {
+    apply_with(db, Keys::default(), policies).await;
+}
+
+async fn apply_with(db: &TestDatabase, keys: Keys, policies: &[(&str, Value)]) {
     let wanted: Vec<Wanted> = policies
         .iter()
         .map(|(name, spec)| {
@@ -47,7 +51,7 @@ async fn apply(db: &TestDatabase, policies: &[(&str, Value)]) {
             Wanted { kind: Kind::Expire, name: (*name).to_owned(), spec, policy }
         })
         .collect();
-    let engine = Engine::connect(db.url()).unwrap();
+    let engine = Engine::new(db.open(), keys);
     engine.apply(&wanted, true, "test").await.unwrap();
     engine.database().close().await;
 }
