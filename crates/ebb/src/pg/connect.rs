@@ -75,7 +75,7 @@ impl Default for Guard {
 /// Beginning a transaction takes no longer, a connection included.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// The longest that the server waits for the next statement of a transaction.
-const IDLE_AT_MOST: Duration = Duration::from_secs(30);
+const IDLE_AT_MOST: Duration = Duration::from_secs(10);
 /// A connection that does not answer so long after its last transaction is given up.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 

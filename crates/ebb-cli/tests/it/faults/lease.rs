@@ -27,7 +27,7 @@ async fn frozen_node_changes_nothing(inside_a_batch: bool) {
         )
         .await;
     }
-    insert_due(&db, "frozen", 400).await;
+    insert_due(&db, "frozen", if inside_a_batch { 400 } else { 4000 }).await;
     apply(&db, &[("frozen", slowly("frozen"))]).await;
 
     let mut first = node("first", db.url());
@@ -50,8 +50,17 @@ async fn frozen_node_changes_nothing(inside_a_batch: bool) {
     let rows_before = rows_of(&db, "first").await;
     first.continue_signal();
     // The server ended the transaction that it was frozen in, or it learns at its next batch.
-    let ended = if inside_a_batch { "idle-in-transaction" } else { "Lost the lease" };
-    first.wait_for_line(ended, SOON).await;
+    eventually(SOON, || async {
+        let output = first.output();
+        output.contains("Lost the lease") || output.contains("idle-in-transaction")
+    })
+    .await;
+    // Its last words were about a unit that is another's: neither that run nor the unit has changed.
+    let disturbed = format!(
+        "SELECT failures <> 0 OR next_at > now() OR NOT EXISTS (SELECT FROM ebb.run WHERE node = 'second' AND status = 'running')
+         FROM ebb.unit WHERE unit = '{UNIT}'"
+    );
+    assert!(!db.scalar::<bool>(&disturbed).await, "{}", first.output());
 
     eventually(SOON, || async { due(&db, "frozen").await == 0 }).await;
     let over = "SELECT NOT EXISTS (SELECT FROM ebb.run WHERE policy = 'frozen' AND status = 'running')";
