@@ -2,6 +2,7 @@
 //! while a test blocks. Invariant: bytes are forwarded unchanged and in order until a fault is asked for.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -99,6 +100,12 @@ impl Proxy {
         }
     }
 
+    /// Ends a black hole for new connections only: those that fell into it stay silent for ever, as when a firewall
+    /// has forgotten them.
+    pub fn restore_for_new(&self) {
+        self.shared.state().fault = Fault::None;
+    }
+
     /// Holds everything back by `delay`, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
@@ -168,12 +175,13 @@ async fn serve(client: TcpStream, target: SocketAddr, shared: Arc<Shared>, mut c
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_in, client_out) = client.into_split();
     let (server_in, server_out) = server.into_split();
-    let committed = Arc::new(Mutex::new(false));
-    let mut up = Upstream { shared: &shared, framer: Framer::default(), marked: false, committed: &committed };
+    let (committed, silent) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut up =
+        Upstream { shared: &shared, framer: Framer::default(), marked: false, committed: &committed, silent: &silent };
     let mut pair = (client_out, server_out);
     let cut = tokio::select! {
         () = up.pump(client_in, &mut pair.1) => false,
-        () = pump_down(server_in, &mut pair.0, &shared, &committed) => false,
+        () = pump_down(server_in, &mut pair.0, &shared, &committed, &silent) => false,
         _ = cuts.changed() => true,
     };
     if cut {
@@ -187,7 +195,9 @@ struct Upstream<'a> {
     shared: &'a Shared,
     framer: Framer,
     marked: bool,
-    committed: &'a Mutex<bool>,
+    committed: &'a AtomicBool,
+    /// Fell into a black hole.
+    silent: &'a AtomicBool,
 }
 
 impl Upstream<'_> {
@@ -205,8 +215,14 @@ impl Upstream<'_> {
     }
 
     async fn forward(&mut self, message: &[u8], fault: &Fault, to: &mut OwnedWriteHalf) -> bool {
+        if self.silent.load(Ordering::Relaxed) {
+            return true;
+        }
         match fault {
-            Fault::BlackHole => return true,
+            Fault::BlackHole => {
+                self.silent.store(true, Ordering::Relaxed);
+                return true;
+            }
             Fault::AtCommit { marker, reaches_server } => {
                 self.marked |= contains(message, marker.as_bytes());
                 let commit = contains(message, b"COMMIT");
@@ -215,7 +231,7 @@ impl Upstream<'_> {
                     return false;
                 }
                 if commit && self.marked {
-                    *self.committed.lock().expect("nothing panics while holding it") = true;
+                    self.committed.store(true, Ordering::Relaxed);
                 }
                 if commit || contains(message, b"ROLLBACK") {
                     self.marked = false;
@@ -227,10 +243,16 @@ impl Upstream<'_> {
     }
 }
 
-async fn pump_down(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Shared, committed: &Mutex<bool>) {
+async fn pump_down(
+    mut from: OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    shared: &Shared,
+    committed: &AtomicBool,
+    silent: &AtomicBool,
+) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if *committed.lock().expect("nothing panics while holding it") {
+        if committed.load(Ordering::Relaxed) {
             // This is the answer: the server has committed.
             shared.cut();
             return std::future::pending().await;
@@ -238,11 +260,18 @@ async fn pump_down(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Sh
         let state = shared.state().clone();
         tokio::time::sleep(state.delay).await;
         if state.fault == Fault::BlackHole {
+            silent.store(true, Ordering::Relaxed);
+        }
+        if silent.load(Ordering::Relaxed) {
             continue;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
+    }
+    if silent.load(Ordering::Relaxed) {
+        // Not even the server's goodbye gets through.
+        std::future::pending().await
     }
 }
 

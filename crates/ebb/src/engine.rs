@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -46,6 +47,9 @@ impl Keys {
     }
 }
 
+/// A look at the schema's version takes no longer.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
 /// Ebb on one database.
 #[derive(Clone)]
 pub struct Engine {
@@ -87,16 +91,18 @@ impl Engine {
 
     /// Makes sure that the schema is there and understood. As its owner this migrates; otherwise it names the command.
     pub async fn ready(&self) -> Result<()> {
-        let mut tx = self.database.read().await?;
-        let version = pg::schema_version(&mut tx).await?;
-        if version.is_some_and(|version| version >= pg::latest_version()) {
-            return Ok(());
-        }
-        let may: bool = match version {
-            None => pg::may_create_schema(&mut tx).await?,
-            Some(_) => pg::owns_schema(&mut tx).await?,
-        };
-        tx.commit().await?;
+        let looked = pg::answered(READY_WITHIN, async {
+            let mut tx = self.database.read().await?;
+            let version = pg::schema_version(&mut tx).await?;
+            let may: bool = match version {
+                Some(version) if version >= pg::latest_version() => return Ok(None),
+                None => pg::may_create_schema(&mut tx).await?,
+                Some(_) => pg::owns_schema(&mut tx).await?,
+            };
+            tx.commit().await?;
+            Ok(Some(may))
+        });
+        let Some(may) = looked.await? else { return Ok(()) };
         if !may {
             return Err(Error::refused("the ebb schema is missing or older than this binary")
                 .with_hint("run `ebb migrate` as its owner"));
@@ -253,6 +259,7 @@ impl Duties {
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
         tx.commit().await?;
+        let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();
         let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
         for stored in stored.into_iter().filter(Stored::is_active) {
@@ -266,7 +273,7 @@ impl Duties {
                     continue;
                 }
                 Ok(Policy::Once(_)) => continue,
-                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored).await,
+                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Err(error) => Err(error),
             };
             match found {
@@ -278,9 +285,10 @@ impl Duties {
         let mut tx = database.read().await?;
         for policy in own_tables(&keep)? {
             let table = catalog::own_table(&mut tx, &policy.table).await?;
-            works.extend(self.leaves(&mut tx, policy, None, table).await?);
+            works.extend(self.leaves(&mut tx, policy, None, table, &None).await?);
         }
-        if let Some((key, publish)) = self.keys.sealing()? {
+        let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
+        if let Some((key, publish)) = sealing {
             let table = catalog::own_table(&mut tx, "audit").await?;
             works.push(Arc::new(SealWork::new(table.oid, key, publish)));
         }
@@ -288,10 +296,16 @@ impl Duties {
         Ok(Agenda { works, pacing })
     }
 
-    async fn expire(&self, database: &Database, policy: Expire, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    async fn expire(
+        &self,
+        database: &Database,
+        policy: Expire,
+        stored: &Stored,
+        subject_key: &Option<Arc<SubjectKey>>,
+    ) -> Result<Vec<Arc<dyn Work>>> {
         let mut tx = database.read().await?;
         let table = catalog::table(&mut tx, &policy.table).await?;
-        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table).await?;
+        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
         tx.commit().await?;
         Ok(works)
     }
@@ -302,6 +316,7 @@ impl Duties {
         policy: Expire,
         stored: Option<Stored>,
         table: catalog::Table,
+        subject_key: &Option<Arc<SubjectKey>>,
     ) -> Result<Vec<Arc<dyn Work>>> {
         let name = stored.as_ref().map_or("keep".to_owned(), |stored| stored.name.clone());
         let leaves = catalog::leaves(connection, table.oid).await?;
@@ -309,7 +324,7 @@ impl Duties {
             policy: Arc::new(policy),
             stored,
             table,
-            subject_key: self.keys.subject()?,
+            subject_key: subject_key.clone(),
             last_verdict: Mutex::new(None),
         });
         Ok(leaves
@@ -320,6 +335,14 @@ impl Duties {
             })
             .collect())
     }
+}
+
+/// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.
+fn here<T>(read: Result<Option<T>>, trouble: &str) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        tracing::error!(error = %error, hint = error.hint(), "{trouble}");
+        None
+    })
 }
 
 /// Ebb cleans up after itself with the same chore.

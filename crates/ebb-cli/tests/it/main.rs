@@ -2,4 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
+mod faults;
 mod insight;
