@@ -7,12 +7,12 @@ CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 ADVISORIES = https://github.com/rustsec/advisory-db
 
-.PHONY: demo test check deny postgres release bench soak
+.PHONY: demo test check deny postgres test-tools release bench soak
 
 demo: postgres release
 	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
 
-test: postgres
+test: postgres test-tools
 	$(CARGO) test --workspace
 
 check: deny
@@ -33,6 +33,9 @@ deny:
 
 postgres:
 	@scripts/install-postgres
+
+test-tools:
+	@scripts/install-test-tools
 
 release:
 	$(CARGO) build --release -p ebb-cli

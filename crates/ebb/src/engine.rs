@@ -93,6 +93,7 @@ impl Engine {
     pub async fn ready(&self) -> Result<()> {
         let looked = pg::answered(READY_WITHIN, async {
             let mut tx = self.database.read().await?;
+            pg::require_writable(&mut tx).await?;
             let version = pg::schema_version(&mut tx).await?;
             let may: bool = match version {
                 Some(version) if version >= pg::latest_version() => return Ok(None),

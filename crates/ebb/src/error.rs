@@ -170,6 +170,13 @@ impl From<sqlx::Error> for Error {
             | sqlx::Error::Protocol(_) => (Kind::Unavailable, error.to_string()),
             other => (Kind::Database, other.to_string()),
         };
-        Error::new(kind, message).with_source(error)
+        let of_certificate = matches!(error, sqlx::Error::Tls(_)) || message.contains("certificate");
+        let told = Error::new(kind, message).with_source(error);
+        match kind {
+            Kind::Unavailable if of_certificate => told.with_hint(
+                "the server's certificate must be for the host name in the URL and signed by an authority in sslrootcert",
+            ),
+            _ => told,
+        }
     }
 }

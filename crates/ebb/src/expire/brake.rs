@@ -21,6 +21,8 @@ const SAMPLE_ERROR: f64 = 0.08;
 pub(crate) struct Verdict {
     /// Rows that are due.
     pub(crate) due: u64,
+    /// Counted, not estimated.
+    pub(crate) exact: bool,
     /// The limit that the run would exceed, in words.
     pub(crate) exceeded: Option<String>,
 }
@@ -45,12 +47,15 @@ pub(crate) async fn judge(
     target: &Target,
     mut count: Count,
 ) -> Result<Verdict> {
-    if !count.exact && near_a_limit(brake, &count) {
+    let sampled = !count.exact;
+    if sampled && near_a_limit(brake, &count) {
         let most = limit_rows(brake, &count).min(count.total) as u64 + 1;
         let due = store::count_due(connection, table, target, most).await?;
         count = Count { due: due as f64, exact: true, ..count };
     }
-    Ok(Verdict { due: count.due as u64, exceeded: exceeded(brake, &count) })
+    // A count near a limit goes no further than the limit: enough to say no, not what to allow.
+    let exact = count.exact && !sampled;
+    Ok(Verdict { due: count.due as u64, exact, exceeded: exceeded(brake, &count) })
 }
 
 fn limit_rows(brake: &Brake, count: &Count) -> f64 {

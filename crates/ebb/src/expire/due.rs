@@ -1,13 +1,18 @@
 //! When a row is due, as SQL. Invariant: never early, whatever the column's type: a date has passed when its day has
-//! ended in the declared zone, a timestamp without zone is read in that zone, an integer counts whole units.
+//! ended in the declared zone, a timestamp without zone is read in that zone, an integer counts whole units, a month is
+//! one of that zone. Where a zone's clock goes back, an hour that comes twice is over when it has come twice.
 
 use jiff::Timestamp;
+use sqlx::postgres::types::PgInterval;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::pg::catalog::Column;
 use crate::pg::{Ident, Literal};
 use crate::policy::{EpochUnit, Expire, Zone};
 use crate::{Error, Result};
+
+/// The first timestamp PostgreSQL knows (4714 BC), in seconds since 1970.
+const OLDEST: &str = "-210866803200";
 
 /// The kinds of column that tell a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +59,11 @@ impl TimeType {
     fn cutoff_at(self, cutoff: &str, zone: &str) -> String {
         match self {
             TimeType::TimestampTz => cutoff.to_owned(),
-            TimeType::Timestamp => format!("({cutoff} AT TIME ZONE {zone})"),
+            // While an hour comes for the first time its values may mean the second, which is ahead.
+            TimeType::Timestamp => {
+                let local = format!("({cutoff} AT TIME ZONE {zone})");
+                format!("({local} - GREATEST(({local} AT TIME ZONE {zone}) - {cutoff}, interval '0'))")
+            }
             TimeType::Date => format!("({cutoff} AT TIME ZONE {zone})::date"),
             TimeType::Epoch(EpochUnit::Seconds) => format!("floor(extract(epoch FROM {cutoff}))::int8"),
             TimeType::Epoch(EpochUnit::Millis) => format!("floor(extract(epoch FROM {cutoff}) * 1000)::int8"),
@@ -67,8 +76,9 @@ impl TimeType {
             TimeType::TimestampTz => value.to_owned(),
             TimeType::Timestamp => format!("({value} AT TIME ZONE {zone})"),
             TimeType::Date => format!("(({value} + 1)::timestamp AT TIME ZONE {zone})"),
-            TimeType::Epoch(EpochUnit::Seconds) => format!("to_timestamp({value}::float8)"),
-            TimeType::Epoch(EpochUnit::Millis) => format!("to_timestamp({value}::float8 / 1000)"),
+            // An integer can be older than any timestamp; the oldest one stands for it.
+            TimeType::Epoch(EpochUnit::Seconds) => format!("to_timestamp(GREATEST({value}::float8, {OLDEST}))"),
+            TimeType::Epoch(EpochUnit::Millis) => format!("to_timestamp(GREATEST({value}::float8 / 1000, {OLDEST}))"),
         }
     }
 }
@@ -97,7 +107,7 @@ pub(crate) struct Due {
     pub(crate) column: Ident,
     time: TimeType,
     zone: Zone,
-    older_than: Option<String>,
+    older_than: Option<Age>,
     /// The moment the run's cutoff stands for.
     pub(crate) cutoff: Timestamp,
     /// The cutoff as a constant of the column's type.
@@ -114,17 +124,9 @@ impl Due {
     ) -> Result<Due> {
         let time = TimeType::of(column, policy.unit)?;
         let zone = Literal(policy.zone.name()).to_string();
-        let older_than = policy.older_than.as_ref().map(|term| {
-            let interval = term.to_interval();
-            format!(
-                "make_interval(months => {}, days => {}, secs => {})",
-                interval.months,
-                interval.days,
-                interval.microseconds as f64 / 1e6
-            )
-        });
+        let older_than = policy.older_than.as_ref().map(|term| Age::new(term.to_interval()));
         let moment = match &older_than {
-            Some(term) => format!("({} - {term})", clock.now()),
+            Some(age) => age.before(clock.now(), &zone),
             None => clock.now().to_owned(),
         };
         let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
@@ -147,6 +149,11 @@ impl Due {
         format!("{}::{}", Literal(text), self.time.sql_type())
     }
 
+    /// The column's type, as SQL names it.
+    pub(crate) fn sql_type(&self) -> &'static str {
+        self.time.sql_type()
+    }
+
     /// The whole condition of time.
     pub(crate) fn condition(&self) -> String {
         format!("{} {} {}", self.column, self.time.comparison(), self.literal)
@@ -154,10 +161,49 @@ impl Due {
 
     /// When a value of the column became due.
     pub(crate) fn due_at(&self, value: &str) -> String {
-        let moment = self.time.moment_of(value, &Literal(self.zone.name()).to_string());
+        let zone = Literal(self.zone.name()).to_string();
+        let moment = self.time.moment_of(value, &zone);
         match &self.older_than {
-            Some(term) => format!("({moment} + {term})"),
+            Some(age) => age.after(&moment, &zone),
             None => moment,
+        }
+    }
+}
+
+/// How old a row must be. Days and less have a fixed length; months are counted on the zone's calendar.
+#[derive(Debug, Clone)]
+struct Age {
+    months: Option<String>,
+    rest: String,
+}
+
+impl Age {
+    fn new(interval: PgInterval) -> Self {
+        let months = (interval.months != 0).then(|| format!("make_interval(months => {})", interval.months));
+        let seconds = interval.microseconds as f64 / 1e6;
+        Self { months, rest: format!("make_interval(days => {}, secs => {seconds})", interval.days) }
+    }
+
+    /// The moment that is so long before another one.
+    fn before(&self, moment: &str, zone: &str) -> String {
+        match &self.months {
+            None => format!("({moment} - {})", self.rest),
+            // An hour that comes twice is taken as the first, which is never too late a cutoff.
+            Some(months) => {
+                let local = format!("(({moment} AT TIME ZONE {zone}) - {months})");
+                let hours = "interval '3 hours'";
+                let early = format!("((({local} - {hours}) AT TIME ZONE {zone}) + {hours})");
+                format!("(LEAST({local} AT TIME ZONE {zone}, {early}) - {})", self.rest)
+            }
+        }
+    }
+
+    /// The moment that is so long after another one.
+    fn after(&self, moment: &str, zone: &str) -> String {
+        let rest = format!("({moment} + {})", self.rest);
+        match &self.months {
+            None => rest,
+            Some(months) => format!("((({rest} AT TIME ZONE {zone}) + {months}) AT TIME ZONE {zone})"),
         }
     }
 }

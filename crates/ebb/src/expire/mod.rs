@@ -43,6 +43,8 @@ pub(crate) struct Sweep {
     second_pass: bool,
     skip_locked: bool,
     skipped: u64,
+    /// Where the batch at work began: a commit that fails takes back what its statements did.
+    began: Option<(Way, VecDeque<Range>, bool)>,
     subject_key: Option<Arc<SubjectKey>>,
 }
 
@@ -75,6 +77,8 @@ pub(crate) async fn target_by(
 ) -> Result<Target> {
     let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
     let due = Due::fix(connection, policy, &column, clock).await?;
+    let role = policy.role.as_ref().map(Ident::new);
+    store::as_role(connection, role.as_ref()).await?;
     let filter = match &policy.filter {
         None => None,
         Some(typed) => {
@@ -88,19 +92,19 @@ pub(crate) async fn target_by(
             let mut checked = Vec::new();
             for (name, value) in changes {
                 let column = catalog::column(connection, &leaf.relation, leaf.oid, name).await?.name;
-                let differs = expression::change(connection, &table.relation, &column, value)
+                let change = expression::change(connection, &table.relation, &column, value)
                     .await
                     .map_err(|error| error.context(format!("`set` of {name} in {}", policy.name)))?;
-                checked.push((column, value.clone(), differs));
+                checked.push((column, change));
             }
             Act::Set(checked)
         }
     };
+    store::back_from_role(connection, role.as_ref()).await?;
     let key = match policy.audit {
         AuditDetail::Batch => None,
         AuditDetail::Rows => Some(store::key_columns(connection, leaf.oid).await?),
     };
-    let role = policy.role.as_ref().map(Ident::new);
     Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key })
 }
 
@@ -119,14 +123,18 @@ impl Sweep {
                 .with_hint("set subject_key in [audit] and run `ebb apply`, which creates it"));
         }
         let pages = store::pages_now(connection, leaf.oid).await?;
+        // Statistics of a column are shown to whoever may read it.
+        store::as_role(connection, target.role.as_ref()).await?;
         let shape = shape::choose(connection, &policy, &target, leaf, pages).await?;
+        store::back_from_role(connection, target.role.as_ref()).await?;
         let way = match (&shape, policy.batch) {
             (Shape::Keyset { .. }, _) => Way::Keys { from: None },
             (Shape::Physical { .. }, BatchSize::Adaptive) => Way::Pages { next: 0, end: pages },
             (Shape::Physical { .. }, BatchSize::Fixed { .. }) => Way::Rows { after: "(0,0)".into() },
         };
         let (passed_by, second_pass, skip_locked, skipped) = (VecDeque::new(), false, false, 0);
-        Ok(Sweep { policy, target, way, shape, passed_by, second_pass, skip_locked, skipped, subject_key })
+        let began = None;
+        Ok(Sweep { policy, target, way, shape, passed_by, second_pass, skip_locked, skipped, began, subject_key })
     }
 
     /// The pacer that fits the policy and the way.
@@ -158,8 +166,13 @@ impl Sweep {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
+        self.began = Some((self.way.clone(), self.passed_by.clone(), self.second_pass));
         store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?;
+        if swept.again > 0 {
+            return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")
+                .with_hint("add a `where` that is false for a row that has been changed"));
+        }
         if swept.rows > 0 {
             self.record(batch, &swept).await?;
         }
@@ -240,7 +253,7 @@ impl Sweep {
         match (&swept.keys, &swept.dues, &self.subject_key) {
             (Some(keys), Some(dues), Some(subject_key)) => {
                 let rows: Vec<RowEntry> =
-                    keys.iter().zip(dues).map(|(key, due)| RowEntry::new(subject_key, key, Some(*due))).collect();
+                    keys.iter().zip(dues).map(|(key, due)| RowEntry::new(subject_key, key, *due)).collect();
                 entry.rows = 1;
                 entry.insert_rows(batch.connection(), &rows).await?;
             }
@@ -270,6 +283,10 @@ impl Chore for Sweep {
     }
 
     fn recover(&mut self, error: &Error) -> Recovery {
+        if let Some((way, passed_by, second_pass)) = self.began.take() {
+            (self.way, self.passed_by, self.second_pass) = (way, passed_by, second_pass);
+            self.skip_locked |= self.second_pass;
+        }
         match error.sqlstate().as_deref() {
             // Somebody holds a row, or moved it to another partition: only this range again, passing by what is held.
             Some("55P03" | "40P01" | "40001") if !self.skip_locked => {

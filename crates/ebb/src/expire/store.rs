@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::due::Due;
 use crate::audit::Moment;
-use crate::pg::expression::Expression;
+use crate::pg::expression::{Change, Expression};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Result, sql};
 
@@ -13,8 +13,8 @@ use crate::{Result, sql};
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Delete,
-    /// `SET` list, and the condition that it changes anything.
-    Set(Vec<(Ident, String, Expression)>),
+    /// `SET` list.
+    Set(Vec<(Ident, Change)>),
 }
 
 /// One leaf made ready: everything a statement over it needs.
@@ -55,7 +55,9 @@ pub(crate) struct Swept {
     pub(crate) last: Option<String>,
     /// With row records: each row's key and due time.
     pub(crate) keys: Option<Vec<String>>,
-    pub(crate) dues: Option<Vec<Moment>>,
+    pub(crate) dues: Option<Vec<Option<Moment>>>,
+    /// Rows that are due after the change as before.
+    pub(crate) again: i64,
 }
 
 impl Target {
@@ -66,8 +68,12 @@ impl Target {
             condition = format!("{condition} AND {filter}");
         }
         if let Act::Set(changes) = &self.act {
-            let changed: Vec<String> = changes.iter().map(|(_, _, differs)| differs.to_string()).collect();
-            condition = format!("{condition} AND ({})", changed.join(" OR "));
+            // The time of a change is no reason to change a row again.
+            let lasting = changes.iter().filter(|(_, change)| !change.moves);
+            let changed: Vec<String> = lasting.map(|(_, change)| change.differs.to_string()).collect();
+            if !changed.is_empty() {
+                condition = format!("{condition} AND ({})", changed.join(" OR "));
+            }
         }
         condition
     }
@@ -77,7 +83,7 @@ impl Target {
             Act::Delete => format!("DELETE FROM ONLY {}", self.leaf),
             Act::Set(changes) => {
                 let list: Vec<String> =
-                    changes.iter().map(|(column, value, _)| format!("{column} = ({value})")).collect();
+                    changes.iter().map(|(column, change)| format!("{column} = {}", change.value)).collect();
                 format!("UPDATE ONLY {} SET {}", self.leaf, list.join(", "))
             }
         }
@@ -88,40 +94,56 @@ impl Target {
         format!("{} WHERE {place} AND {}", self.verb(), self.condition())
     }
 
+    /// Whether a batch may be one plain statement: nothing has to be told about each row.
+    fn is_plain(&self) -> bool {
+        self.key.is_none() && matches!(self.act, Act::Delete)
+    }
+
     /// The careful statement: picks rows (passing by held ones with `skip_locked`), changes them by address under the
     /// whole condition, and tells about each. A fifth to a half slower than the plain one.
     fn careful(&self, range: &Range, skip_locked: bool) -> String {
-        let (leaf, condition, column) = (&self.leaf, self.condition(), &self.due.column);
-        let (place, order, limit) = match range {
-            Range::Pages { from, to } => (pages(*from, *to), String::new(), String::new()),
-            Range::Rows { after, limit } => {
-                (format!("ctid > {}::tid", Literal(after)), String::new(), format!("LIMIT {limit}"))
-            }
-            Range::Keys { from, to, limit } => {
-                (self.between(from.as_deref(), to.as_deref()), format!("ORDER BY {column}"), format!("LIMIT {limit}"))
-            }
-        };
+        let (leaf, column) = (&self.leaf, &self.due.column);
+        let condition = self.condition();
         let lock = if skip_locked { "FOR UPDATE SKIP LOCKED" } else { "" };
-        let last = match range {
-            Range::Rows { .. } => "max(place)",
-            _ => "max(value)",
+        let (place, last) = match range {
+            Range::Pages { from, to } => (format!("{} AND {condition}", pages(*from, *to)), "max(value)"),
+            // IS TRUE keeps indexes out: only in physical order is the last address a place to go on from.
+            Range::Rows { after, limit } => {
+                (format!("ctid > {}::tid AND ({condition}) IS TRUE LIMIT {limit}", Literal(after)), "max(place)")
+            }
+            // By position: the table may have a column called place or value.
+            Range::Keys { from, to, limit } => {
+                let between = self.between(from.as_deref(), to.as_deref());
+                (format!("{between} AND {condition} ORDER BY 2 LIMIT {limit}"), "max(value)")
+            }
         };
         let (keys, dues) = match &self.key {
             Some(_) => ("array_agg(key)".to_owned(), format!("array_agg({})", self.due.due_at("due"))),
             None => ("NULL::text[]".to_owned(), "NULL::timestamptz[]".to_owned()),
         };
         format!(
-            "WITH pick AS MATERIALIZED (SELECT ctid AS place, {column} AS value FROM ONLY {leaf} \
-                 WHERE {place} AND {condition} {order} {limit} {lock}), \
-             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} \
-                 RETURNING {column} AS due{key}) \
+            "WITH pick AS MATERIALIZED (SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {place} {lock}), \
+             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} {returning}) \
              SELECT (SELECT count(*) FROM pick) AS picked, count(*) AS rows, {due_from} AS due_from, \
-                 {due_to} AS due_to, (SELECT {last}::text FROM pick) AS last, {keys} AS keys, {dues} AS dues FROM gone",
+                 {due_to} AS due_to, (SELECT {last}::text FROM pick) AS last, {keys} AS keys, {dues} AS dues, \
+                 count(*) FILTER (WHERE again) AS again FROM gone",
             verb = self.verb(),
-            key = self.key_sql(),
+            returning = self.returning(),
             due_from = self.due.due_at("min(due)"),
             due_to = self.due.due_at("max(due)"),
         )
+    }
+
+    fn returning(&self) -> String {
+        let (column, key) = (&self.due.column, self.key_sql());
+        match &self.act {
+            Act::Delete => format!("RETURNING {column} AS due, false AS again{key}"),
+            // What the column was is gone when it is set itself.
+            Act::Set(changes) if changes.iter().any(|(set, _)| set == column) => {
+                format!("RETURNING NULL::{} AS due, {} AS again{key}", self.due.sql_type(), self.condition())
+            }
+            Act::Set(_) => format!("RETURNING {column} AS due, {} AS again{key}", self.condition()),
+        }
     }
 
     /// Column order, both ends inclusive, as a condition.
@@ -160,11 +182,11 @@ pub(crate) async fn sweep(
 ) -> Result<Swept> {
     as_role(connection, target.role.as_ref()).await?;
     let swept = match range {
-        Range::Pages { from, to } if !skip_locked && target.key.is_none() => {
+        Range::Pages { from, to } if !skip_locked && target.is_plain() => {
             let rows = execute(connection, target.plain(&pages(*from, *to))).await?;
             Swept { rows, ..Swept::default() }
         }
-        Range::Keys { from, limit, .. } if !skip_locked && target.key.is_none() => {
+        Range::Keys { from, limit, .. } if !skip_locked && target.is_plain() => {
             sweep_keys(connection, target, from.as_deref(), *limit).await?
         }
         _ => careful(connection, target, range, skip_locked).await?,
@@ -179,7 +201,7 @@ async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option
     let column = &target.due.column;
     let look = format!(
         "SELECT count(*), min(value)::text, max(value)::text, {}, {} FROM (SELECT {column} AS value FROM ONLY {} \
-         WHERE {} AND {} ORDER BY {column} LIMIT {limit}) AS next",
+         WHERE {} AND {} ORDER BY 1 LIMIT {limit}) AS next",
         target.due.due_at("min(value)"),
         target.due.due_at("max(value)"),
         target.leaf,
@@ -200,7 +222,7 @@ async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option
         false => target.between(Some(&first), Some(&last)),
     };
     let rows = execute(connection, target.plain(&place)).await?;
-    Ok(Swept { picked, rows, due_from, due_to, last: Some(last), keys: None, dues: None })
+    Ok(Swept { picked, rows, due_from, due_to, last: Some(last), ..Swept::default() })
 }
 
 async fn careful(connection: &mut PgConnection, target: &Target, range: &Range, skip_locked: bool) -> Result<Swept> {
@@ -214,11 +236,11 @@ async fn execute(connection: &mut PgConnection, sql: String) -> Result<i64> {
 }
 
 /// For the rest of the transaction: lock waits are short; the commit need not wait for the disk, since a sweep that is
-/// lost with its record is derived again; stale statistics cannot turn a bounded range into a pass over the table.
+/// lost with its record is derived again; a scan starts at the first page; stale statistics cannot turn a bounded range into a pass over the table.
 pub(crate) async fn bound(connection: &mut PgConnection, lock_wait: std::time::Duration) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off; SET LOCAL enable_seqscan = off; \
-         SET LOCAL jit = off",
+         SET LOCAL synchronize_seqscans = off; SET LOCAL jit = off",
         lock_wait.as_millis()
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;

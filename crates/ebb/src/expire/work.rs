@@ -18,7 +18,7 @@ use crate::spine::unit::Unit;
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::{Error, Result, policy};
 
-/// One look at the brake counts for all leaves of a table that start within this time.
+/// One look at the brake counts for all leaves of a table that start within this time, once for each.
 const BRAKE_COUNTS_FOR: Duration = Duration::from_secs(30);
 /// Rows per pass that the plain interval is meant for; more than that, and the next pass comes sooner.
 const ROWS_PER_INTERVAL: f64 = 10_000.0;
@@ -30,7 +30,8 @@ pub(crate) struct Shared {
     pub(crate) stored: Option<Stored>,
     pub(crate) table: Table,
     pub(crate) subject_key: Option<Arc<SubjectKey>>,
-    pub(crate) last_verdict: Mutex<Option<(Instant, Verdict)>>,
+    /// The latest look at the brake, and the leaves that it was used for.
+    pub(crate) last_verdict: Mutex<Option<(Instant, Verdict, Vec<u32>)>>,
 }
 
 /// One leaf of a policy's table.
@@ -67,7 +68,7 @@ impl ExpireWork {
         if self.shared.stored.is_some() {
             let verdict = self.brake(connection, &table, sweep.target()).await?;
             if let Some(limit) = &verdict.exceeded {
-                return self.braked(connection, verdict.due, limit, sweep).await;
+                return self.braked(connection, &table, &verdict, limit, sweep).await;
             }
             due = Some(verdict.due);
         }
@@ -86,12 +87,14 @@ impl ExpireWork {
     }
 
     async fn brake(&self, connection: &mut PgConnection, table: &Table, target: &store::Target) -> Result<Verdict> {
-        let recent = self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((at, verdict)) = recent
+        if let Some((at, verdict, used_for)) =
+            &mut *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner)
             && at.elapsed() < BRAKE_COUNTS_FOR
             && verdict.exceeded.is_none()
+            && !used_for.contains(&self.leaf.oid)
         {
-            return Ok(verdict);
+            used_for.push(self.leaf.oid);
+            return Ok(verdict.clone());
         }
         let mut pages = 0;
         for leaf in catalog::leaves(connection, table.oid).await? {
@@ -102,17 +105,32 @@ impl ExpireWork {
             store::release_brake(connection, &self.unit.policy).await?;
         }
         *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Instant::now(), verdict.clone()));
+            Some((Instant::now(), verdict.clone(), vec![self.leaf.oid]));
         Ok(verdict)
     }
 
     /// Over the limit: with a large enough allowance it goes on, otherwise it asks.
-    async fn braked(&self, connection: &mut PgConnection, due: u64, limit: &str, sweep: Sweep) -> Result<Prepared> {
+    async fn braked(
+        &self,
+        connection: &mut PgConnection,
+        table: &Table,
+        verdict: &Verdict,
+        limit: &str,
+        sweep: Sweep,
+    ) -> Result<Prepared> {
         let allowed = store::brake(connection, &self.unit.policy).await?.and_then(|row| row.allow_rows);
+        let mut due = verdict.due;
+        // What was allowed was an estimate, and the next estimate is another: count before saying no again.
+        if let Some(rows) = allowed
+            && !verdict.exact
+        {
+            due = store::count_due(connection, &table.relation, sweep.target(), rows as u64 + 1).await?.max(1);
+        }
         if allowed.is_some_and(|rows| rows as u64 >= due) {
             let pacer = sweep.pacer();
             return Ok(Prepared::Go { chore: Box::new(sweep), pacer, due: Some(due) });
         }
+        let due = verdict.due.max(due);
         store::trip_brake(connection, &self.unit.policy, due, limit).await?;
         let note = format!(
             "about {due} rows are due, more than the brake allows ({limit}); \
@@ -191,6 +209,10 @@ impl Work for ExpireWork {
             Cadence::At(_) => policy.cadence.next_after(now, policy.zone.rules()),
         };
         self.closed_until(next).unwrap_or(next)
+    }
+
+    fn first_at(&self, now: Timestamp) -> Option<Timestamp> {
+        matches!(self.policy().cadence, Cadence::At(_)).then(|| self.next_at(now, 0))
     }
 
     fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>> {

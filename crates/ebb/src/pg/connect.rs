@@ -20,6 +20,7 @@ impl Target {
     /// Parses the `url` of `[database]` and, when there is one, its `direct_url`.
     pub fn parse(url: &str, direct_url: Option<&str>) -> Result<Self> {
         let parse = |url: &str| {
+            readable_certificates(url)?;
             PgConnectOptions::from_str(url).map_err(|error| {
                 Error::config("the database URL cannot be read")
                     .with_hint("it looks like postgres://user:password@host:5432/database?sslmode=verify-full")
@@ -48,6 +49,20 @@ impl Target {
     pub fn has_direct(&self) -> bool {
         self.direct.is_some()
     }
+}
+
+/// The connection itself would only say that some file does not exist, and only when it is made.
+fn readable_certificates(url: &str) -> Result<()> {
+    for parameter in url.split(['?', '&']) {
+        if let Some((name @ ("sslrootcert" | "sslcert" | "sslkey"), path)) = parameter.split_once('=')
+            && !path.contains(['%', '+'])
+            && let Err(error) = std::fs::File::open(path)
+        {
+            return Err(Error::config(format!("{name} {path} cannot be read: {error}"))
+                .with_hint("sslrootcert, sslcert and sslkey in the database URL are paths of PEM files"));
+        }
+    }
+    Ok(())
 }
 
 /// A pool, and the way past a pooler for what needs a session.

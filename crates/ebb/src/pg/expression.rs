@@ -17,26 +17,47 @@ impl std::fmt::Display for Expression {
     }
 }
 
+/// A value that a column is to be set to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The value, as the server understood it.
+    pub value: Expression,
+    /// The condition that it would change the row.
+    pub differs: Expression,
+    /// It is another value at another time (`now()`), so that a row differs from it again and again.
+    pub moves: bool,
+}
+
 /// Checks a filter against the table it is for. Must be called inside a transaction; leaves nothing behind.
 pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &str) -> Result<Expression> {
     one_expression(typed)?;
-    probe(connection, relation, typed).await
+    Ok(Expression(probe(connection, relation, typed).await?.text))
 }
 
-/// Checks a value that a column is to be set to; the result is the condition that it would change the row.
-pub async fn change(
-    connection: &mut PgConnection,
-    relation: &Relation,
-    column: &Ident,
-    typed: &str,
-) -> Result<Expression> {
+/// Checks a value that a column is to be set to.
+pub async fn change(connection: &mut PgConnection, relation: &Relation, column: &Ident, typed: &str) -> Result<Change> {
+    const DISTINCT: &str = " IS DISTINCT FROM ";
     one_expression(typed)?;
-    probe(connection, relation, &format!("{column} IS DISTINCT FROM (\n{typed}\n)")).await
+    let read = probe(connection, relation, &format!("{column}{DISTINCT}(\n{typed}\n)")).await?;
+    // "(column IS DISTINCT FROM value)", where column is at least as long as its name.
+    let inside = read.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&read.text);
+    let name_ends = (column.as_str().len()..inside.len()).find(|at| inside.is_char_boundary(*at));
+    let value = name_ends
+        .and_then(|at| inside[at..].split_once(DISTINCT))
+        .map(|(_, value)| Expression(value.to_owned()))
+        .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
+    Ok(Change { value, differs: Expression(read.text), moves: read.moves })
+}
+
+/// An expression as the server wrote it back.
+struct Read {
+    text: String,
+    moves: bool,
 }
 
 /// The server reads the expression as a CHECK of a temporary table of the same shape: that alone forbids subqueries,
 /// aggregates and anything that is not boolean, and gives the parsed tree to look for volatile calls in.
-async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &str) -> Result<Expression> {
+async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &str) -> Result<Read> {
     let (schema, name) = (&relation.schema, &relation.name);
     let steps = format!(
         "SAVEPOINT ebb_probe; SET LOCAL standard_conforming_strings = on; \
@@ -55,27 +76,37 @@ async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &
     read
 }
 
-async fn read_back(connection: &mut PgConnection) -> Result<Expression> {
+async fn read_back(connection: &mut PgConnection) -> Result<Read> {
     sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *connection).await?;
-    let (tree, text): (String, String) = sqlx::query_as(
+    let (mut tree, text): (String, String) = sqlx::query_as(
         "SELECT conbin::text, pg_get_expr(conbin, conrelid) FROM pg_constraint
          WHERE conname = 'ebb_probe' AND connamespace = pg_my_temp_schema()",
     )
     .persistent(false)
     .fetch_one(&mut *connection)
     .await?;
+    let mut moves = tree.contains("{SQLVALUEFUNCTION ");
+    // A cast to a domain runs the domain's checks, which may cast in turn.
+    let checks: Vec<String> = sql!("domain_checks" scalar String)
+        .bind(numbers_after(&tree, ":resulttype "))
+        .fetch_all(&mut *connection)
+        .await?;
+    tree.extend(checks);
     let mut functions = numbers_after(&tree, ":funcid ");
     functions.extend(numbers_after(&tree, ":opfuncid "));
-    let volatile = sql!("volatile_calls" scalar String)
+    let called: Option<(String, bool)> = sql!("volatile_calls" as (String, bool))
         .bind(&functions)
         .bind(numbers_after(&tree, ":opno "))
         .bind(numbers_after(&tree, ":resulttype "))
         .fetch_optional(&mut *connection)
         .await?;
-    match volatile {
-        None => Ok(Expression(text)),
-        Some(function) => Err(Error::config(format!("it calls {function}, which is volatile"))
+    match called {
+        Some((function, true)) => Err(Error::config(format!("it calls {function}, which is volatile"))
             .with_hint("only immutable and stable functions may decide what is deleted")),
+        stable => {
+            moves |= stable.is_some();
+            Ok(Read { text, moves })
+        }
     }
 }
 
@@ -96,9 +127,10 @@ fn explain(error: Error) -> Error {
         Some("42804") => {
             Error::config("it is not a boolean expression").with_hint("write a condition, like status = 'sent'")
         }
-        Some(
-            "42601" | "42703" | "42883" | "42P01" | "42725" | "22007" | "22P02" | "42846" | "42704" | "3F000" | "22008",
-        ) => Error::config(message),
+        // Syntax, names, types and values: what was written is wrong. Rights are not.
+        Some(code) if code != "42501" && (code.starts_with("42") || code.starts_with("22") || code == "3F000") => {
+            Error::config(message)
+        }
         _ => error,
     }
 }

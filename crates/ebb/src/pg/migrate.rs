@@ -166,21 +166,34 @@ async fn run_file(tx: &mut Transaction<'static, Postgres>, migration: &Migration
     Ok(())
 }
 
-async fn require_writable(tx: &mut Transaction<'static, Postgres>) -> Result<()> {
-    let (version, standby): (i32, bool) =
-        sqlx::query_as("SELECT current_setting('server_version_num')::int, pg_is_in_recovery()")
-            .persistent(false)
-            .fetch_one(&mut **tx)
-            .await?;
-    if version < 140_000 {
-        return Err(Error::refused(format!("PostgreSQL {} is too old: Ebb needs 14 or newer", version / 10_000))
-            .with_hint("TID range scans, which the sweep relies on, came with version 14"));
-    }
+/// Refuses a server that is too old, and one that cannot be written to.
+pub(crate) async fn require_writable(connection: &mut PgConnection) -> Result<()> {
+    let (version, standby, read_only): (i32, bool, bool) = sqlx::query_as(
+        "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                current_setting('transaction_read_only')::bool",
+    )
+    .persistent(false)
+    .fetch_one(connection)
+    .await?;
+    require_version(version)?;
     if standby {
         return Err(Error::refused("this server is a read-only replica")
             .with_hint("point [database] url at the primary; libpq-style URLs may name it through a proxy or DNS"));
     }
+    if read_only {
+        return Err(Error::refused("transactions are read-only here by default").with_hint(
+            "lift default_transaction_read_only for this user: ALTER ROLE … SET default_transaction_read_only = off",
+        ));
+    }
     Ok(())
+}
+
+fn require_version(version: i32) -> Result<()> {
+    if version >= 140_000 {
+        return Ok(());
+    }
+    Err(Error::refused(format!("PostgreSQL {} is too old: Ebb needs 14 or newer", version / 10_000))
+        .with_hint("TID range scans, which the sweep relies on, came with version 14"))
 }
 
 fn explain_rights(error: Error) -> Error {
@@ -189,5 +202,17 @@ fn explain_rights(error: Error) -> Error {
             "run `ebb migrate` as the schema's owner, or first: GRANT CREATE ON DATABASE … TO <the user that migrates>",
         ),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::require_version;
+
+    #[test]
+    fn a_server_below_14_is_too_old() {
+        let error = require_version(130_022).expect_err("13 is refused");
+        assert!(error.is_refused() && error.to_string().contains("PostgreSQL 13 is too old"), "{error}");
+        assert!(require_version(140_000).is_ok());
     }
 }

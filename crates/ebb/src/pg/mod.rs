@@ -16,7 +16,7 @@ pub use connect::{Database, Guard, Target};
 pub use ident::{Ident, Literal, Relation};
 pub use migrate::latest_version;
 pub use migrate::{Migrated, migrate, schema_version};
-pub(crate) use migrate::{may_create_schema, owns_schema};
+pub(crate) use migrate::{may_create_schema, owns_schema, require_writable};
 
 /// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.
 #[macro_export]

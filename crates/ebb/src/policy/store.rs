@@ -170,7 +170,8 @@ pub(crate) async fn stop(connection: &mut PgConnection, stored: &Stored, reason:
         spec: &stored.spec,
         enabled: stored.enabled,
         stopped: Some(reason),
-        source: Source::Ebb,
+        // What was changed at runtime stays a runtime change: the next apply must not overwrite it unasked.
+        source: if stored.source == Source::Runtime.as_str() { Source::Runtime } else { Source::Ebb },
         by: node,
     };
     put(connection, change).await?;

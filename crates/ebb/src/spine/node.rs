@@ -411,17 +411,23 @@ impl Node {
     /// Reads policies and catalog, and makes the units exist.
     async fn refresh(&mut self) -> Result<()> {
         let Agenda { works, pacing } = self.roster.agenda(&self.shared.database, &self.options.name).await?;
-        let mut by_policy: BTreeMap<(String, &'static str), Vec<String>> = BTreeMap::new();
+        let now = self.shared.now();
+        let mut by_policy: BTreeMap<(String, &'static str), (Vec<String>, &Arc<dyn Work>)> = BTreeMap::new();
         for work in &works {
             let unit = work.unit();
-            by_policy.entry((unit.policy.clone(), unit.chore.as_str())).or_default().push(unit.leaf.clone());
+            let of = by_policy.entry((unit.policy.clone(), unit.chore.as_str())).or_insert((Vec::new(), work));
+            of.0.push(unit.leaf.clone());
         }
         let mut tx = self.shared.database.read().await?;
-        for ((policy, chore), leaves) in &by_policy {
-            store::register_units(&mut tx, chore, policy, leaves).await?;
+        let mut chores: Vec<&str> = Vec::new();
+        for ((policy, chore), (leaves, work)) in &by_policy {
+            // Nothing waits longer than its policy says from now on: a shorter interval counts at once.
+            let (first, latest) = (work.first_at(now), work.next_at(now, 0));
+            store::register_units(&mut tx, chore, policy, leaves, first, latest).await?;
+            chores.push(chore);
         }
         let existing: Vec<String> = works.iter().map(|work| work.unit().to_string()).collect();
-        store::forget_units(&mut tx, &existing).await?;
+        store::forget_units(&mut tx, &existing, &chores).await?;
         tx.commit().await?;
         let mut known: Vec<String> = self.agenda.values().map(|work| work.unit().policy.clone()).collect();
         for work in works.iter().filter(|work| self.selected(work.unit())) {
@@ -558,6 +564,7 @@ impl Node {
 
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
+        self.look(false).await?;
         answered(REFRESH, self.refresh()).await?;
         self.look(false).await?;
         Ok(())

@@ -86,14 +86,23 @@ pub(crate) async fn register_units(
     chore: &str,
     policy: &str,
     leaves: &[String],
+    first: Option<Timestamp>,
+    latest: Timestamp,
 ) -> Result<()> {
-    sql!("register_units").bind(chore).bind(policy).bind(leaves).execute(&mut *connection).await?;
+    sql!("register_units")
+        .bind(chore)
+        .bind(policy)
+        .bind(leaves)
+        .bind(first.map(ToSqlx::to_sqlx))
+        .bind(latest.to_sqlx())
+        .execute(&mut *connection)
+        .await?;
     sql!("register_leases").bind(policy).execute(connection).await?;
     Ok(())
 }
 
-pub(crate) async fn forget_units(connection: &mut PgConnection, existing: &[String]) -> Result<()> {
-    sql!("forget_units").bind(existing).execute(connection).await?;
+pub(crate) async fn forget_units(connection: &mut PgConnection, existing: &[String], chores: &[&str]) -> Result<()> {
+    sql!("forget_units").bind(existing).bind(chores).execute(connection).await?;
     Ok(())
 }
 

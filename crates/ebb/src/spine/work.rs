@@ -97,6 +97,10 @@ pub(crate) trait Work: Send + Sync {
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp>;
     /// When the unit is due again after a run that found so many rows.
     fn next_at(&self, now: Timestamp, found: u64) -> Timestamp;
+    /// When a unit that has never run is due first, where that is not at once.
+    fn first_at(&self, _now: Timestamp) -> Option<Timestamp> {
+        None
+    }
     /// Whether each run gets a line in the run history.
     fn keeps_history(&self) -> bool {
         true

@@ -3,5 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
 mod audit;
+mod bad_input;
+mod contention;
+mod due;
 mod embedded;
+mod expire;
+mod harness;
+mod names;
 mod once;
+mod pacing;
+mod pooler;
+mod roles;
+mod sql_files;
+mod tls;

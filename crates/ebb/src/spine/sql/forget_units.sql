@@ -1,7 +1,10 @@
--- Drops the units that no policy has any more, unless somebody works on them: $1 the units that still exist.
+-- Drops the units that no policy has any more, unless somebody works on them: $1 the units that still exist, $2 the
+-- chores that this node knows (one without a signing key knows nothing of seals).
 WITH gone AS (
     DELETE FROM ebb.lease l
-    WHERE NOT l.unit = ANY($1) AND (l.holder IS NULL OR l.expires_at <= clock_timestamp())
+    USING ebb.unit u
+    WHERE u.unit = l.unit AND u.chore = ANY($2) AND NOT l.unit = ANY($1)
+      AND (l.holder IS NULL OR l.expires_at <= clock_timestamp())
     RETURNING l.unit
 )
 DELETE FROM ebb.unit u USING gone WHERE u.unit = gone.unit
