@@ -183,8 +183,7 @@ pub(crate) async fn sweep(
     as_role(connection, target.role.as_ref()).await?;
     let swept = match range {
         Range::Pages { from, to } if !skip_locked && target.is_plain() => {
-            let rows = execute(connection, target.plain(&pages(*from, *to))).await?;
-            Swept { rows, ..Swept::default() }
+            sweep_pages(connection, target, &pages(*from, *to)).await?
         }
         Range::Keys { from, limit, .. } if !skip_locked && target.is_plain() => {
             sweep_keys(connection, target, from.as_deref(), *limit).await?
@@ -193,6 +192,25 @@ pub(crate) async fn sweep(
     };
     back_from_role(connection, target.role.as_ref()).await?;
     Ok(swept)
+}
+
+/// Looks at what is due in the pages, for the record, then takes it.
+async fn sweep_pages(connection: &mut PgConnection, target: &Target, pages: &str) -> Result<Swept> {
+    let column = &target.due.column;
+    let look = format!(
+        "SELECT count(*), {}, {} FROM ONLY {} WHERE {pages} AND {}",
+        target.due.due_at(&format!("min({column})")),
+        target.due.due_at(&format!("max({column})")),
+        target.leaf,
+        target.condition(),
+    );
+    let (picked, due_from, due_to): (i64, Option<Moment>, Option<Moment>) =
+        sqlx::query_as(AssertSqlSafe(look)).persistent(false).fetch_one(&mut *connection).await?;
+    if picked == 0 {
+        return Ok(Swept::default());
+    }
+    let rows = execute(connection, target.plain(pages)).await?;
+    Ok(Swept { picked, rows, due_from, due_to, ..Swept::default() })
 }
 
 /// Looks how far the next rows reach in the column's order, then takes that range. Rows that share the last value stay
