@@ -139,11 +139,18 @@ impl Engine {
 
     /// What is wrong with the wanted policies by what the database knows: (position in `wanted`, what is wrong).
     pub async fn check_all(&self, wanted: &[Wanted]) -> Result<Vec<(usize, Error)>> {
+        let mut tx = self.database.read().await?;
+        let installed = pg::schema_version(&mut tx).await?.is_some();
+        tx.commit().await?;
         let mut wrong = Vec::new();
         for (position, want) in wanted.iter().enumerate() {
             // A transaction each: after an error in SQL the next policy would only hear of that.
             let mut tx = self.database.read().await?;
-            match self.check(&mut tx, &want.policy).await {
+            let checked = match installed {
+                true => self.check(&mut tx, &want.policy).await,
+                false => check_names(&mut tx, &want.policy).await,
+            };
+            match checked {
                 Ok(()) => {}
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => wrong.push((position, error)),
@@ -212,6 +219,16 @@ impl Engine {
         };
         checked.await.map_err(|error| error.context(format!("policy {}", expire.name)))
     }
+}
+
+/// What can be checked before the schema is there, whose clock a sweep asks.
+async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+    let Policy::Expire(expire) = policy else { return Ok(()) };
+    let checked = async {
+        let table = catalog::table(connection, &expire.table).await?;
+        catalog::column(connection, &table.relation, table.oid, &expire.column).await
+    };
+    checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.

@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
+mod commands;
+mod demo;
 mod faults;
 mod insight;
+mod shell;
