@@ -19,9 +19,15 @@ const ECHO_WITHIN: Duration = Duration::from_secs(2);
 /// How long nothing may be heard before the connection is tried: one that was lost without a word stays silent.
 const QUIET_FOR: Duration = Duration::from_secs(30);
 
+/// How long to look only, before NOTIFY is tried again.
+const DEAF_FOR: Duration = Duration::from_secs(60);
+/// The longest between two tries to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Listens until shutdown, reconnecting by itself; says through `hears` whether NOTIFY gets through.
 pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::Sender<bool>, shutdown: Shutdown) {
     let mut pause = Duration::from_millis(200);
+    let mut told = false;
     loop {
         let heard = tokio::select! {
             () = shutdown.stopping() => return,
@@ -30,18 +36,21 @@ pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::
         hears.send_replace(false);
         match heard {
             Ok(()) => {
-                tracing::info!(
-                    "NOTIFY does not get through to this node; looking every second instead. \
-                    [database] direct_url is the way past a transaction pooler"
-                );
-                return;
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(
+                        "NOTIFY does not get through to this node; looking every second instead. \
+                        [database] direct_url is the way past a transaction pooler"
+                    );
+                }
+                // A pooler stays one, but it may also have been a bad moment.
+                pause = DEAF_FOR;
             }
             Err(error) => tracing::debug!(error = %error, "Lost the listening connection"),
         }
         if shutdown.sleep(pause).await {
             return;
         }
-        pause = (pause * 2).min(Duration::from_secs(10));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
