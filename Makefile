@@ -43,5 +43,7 @@ release:
 bench: postgres release
 	$(CARGO) run --release -p ebb-bench -- $(ARGS)
 
+# MINUTES=10: about how long nodes are killed for, before the long run of the benchmark.
 soak: postgres release
+	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
 	$(CARGO) run --release -p ebb-bench -- soak $(ARGS)

@@ -2,6 +2,7 @@
 //! while a test blocks. Invariant: bytes are forwarded unchanged and in order until a fault is asked for.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ struct Shared {
 struct State {
     fault: Fault,
     delay: Duration,
+    /// Counts the black holes: who is older than the last one fell into it, whether it said anything meanwhile or not.
+    holes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +53,7 @@ enum Fault {
 impl Proxy {
     /// Listens on a loopback port and forwards to `target`, see `Server::address`.
     pub async fn start(target: SocketAddr) -> Self {
-        let state = Mutex::new(State { fault: Fault::None, delay: Duration::ZERO });
+        let state = Mutex::new(State { fault: Fault::None, delay: Duration::ZERO, holes: 0 });
         let shared = Arc::new(Shared { state, cuts: watch::Sender::new(0) });
         let (alive, ended) = oneshot::channel();
         let (tell, told) = oneshot::channel();
@@ -99,6 +102,12 @@ impl Proxy {
         }
     }
 
+    /// Ends a black hole for new connections only: those that fell into it stay silent for ever, as when a firewall
+    /// has forgotten them.
+    pub fn restore_for_new(&self) {
+        self.shared.state().fault = Fault::None;
+    }
+
     /// Holds everything back by `delay`, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
@@ -106,7 +115,9 @@ impl Proxy {
 
     /// Accepts, swallows, never answers: a host that went away without a word.
     pub fn black_hole(&self) {
-        self.shared.state().fault = Fault::BlackHole;
+        let mut state = self.shared.state();
+        state.fault = Fault::BlackHole;
+        state.holes += 1;
     }
 
     /// Lets the next COMMIT reach the server and cuts before its answer reaches the node: committed, and nobody knows.
@@ -168,12 +179,19 @@ async fn serve(client: TcpStream, target: SocketAddr, shared: Arc<Shared>, mut c
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_in, client_out) = client.into_split();
     let (server_in, server_out) = server.into_split();
-    let committed = Arc::new(Mutex::new(false));
-    let mut up = Upstream { shared: &shared, framer: Framer::default(), marked: false, committed: &committed };
+    let committed = AtomicBool::new(false);
+    let silence = Silence { born: shared.state().holes, fallen: AtomicBool::new(false) };
+    let mut up = Upstream {
+        shared: &shared,
+        framer: Framer::default(),
+        marked: false,
+        committed: &committed,
+        silence: &silence,
+    };
     let mut pair = (client_out, server_out);
     let cut = tokio::select! {
         () = up.pump(client_in, &mut pair.1) => false,
-        () = pump_down(server_in, &mut pair.0, &shared, &committed) => false,
+        () = pump_down(server_in, &mut pair.0, &shared, &committed, &silence) => false,
         _ = cuts.changed() => true,
     };
     if cut {
@@ -187,7 +205,23 @@ struct Upstream<'a> {
     shared: &'a Shared,
     framer: Framer,
     marked: bool,
-    committed: &'a Mutex<bool>,
+    committed: &'a AtomicBool,
+    silence: &'a Silence,
+}
+
+/// Whether a connection has fallen into a black hole, from which none returns.
+struct Silence {
+    born: u64,
+    fallen: AtomicBool,
+}
+
+impl Silence {
+    fn swallows(&self, state: &State) -> bool {
+        if state.fault == Fault::BlackHole || state.holes != self.born {
+            self.fallen.store(true, Ordering::Relaxed);
+        }
+        self.fallen.load(Ordering::Relaxed)
+    }
 }
 
 impl Upstream<'_> {
@@ -197,7 +231,7 @@ impl Upstream<'_> {
             let state = self.shared.state().clone();
             tokio::time::sleep(state.delay).await;
             for message in self.framer.push(&buffer[..count]) {
-                if !self.forward(&message, &state.fault, to).await {
+                if !self.silence.swallows(&state) && !self.forward(&message, &state.fault, to).await {
                     return;
                 }
             }
@@ -206,7 +240,6 @@ impl Upstream<'_> {
 
     async fn forward(&mut self, message: &[u8], fault: &Fault, to: &mut OwnedWriteHalf) -> bool {
         match fault {
-            Fault::BlackHole => return true,
             Fault::AtCommit { marker, reaches_server } => {
                 self.marked |= contains(message, marker.as_bytes());
                 let commit = contains(message, b"COMMIT");
@@ -215,34 +248,45 @@ impl Upstream<'_> {
                     return false;
                 }
                 if commit && self.marked {
-                    *self.committed.lock().expect("nothing panics while holding it") = true;
+                    self.committed.store(true, Ordering::Relaxed);
                 }
                 if commit || contains(message, b"ROLLBACK") {
                     self.marked = false;
                 }
             }
-            Fault::None | Fault::Cut => self.marked = false,
+            Fault::None | Fault::Cut | Fault::BlackHole => self.marked = false,
         }
         to.write_all(message).await.is_ok()
     }
 }
 
-async fn pump_down(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, shared: &Shared, committed: &Mutex<bool>) {
+async fn pump_down(
+    mut from: OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    shared: &Shared,
+    committed: &AtomicBool,
+    silence: &Silence,
+) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if *committed.lock().expect("nothing panics while holding it") {
+        if committed.load(Ordering::Relaxed) {
             // This is the answer: the server has committed.
             shared.cut();
             return std::future::pending().await;
         }
         let state = shared.state().clone();
         tokio::time::sleep(state.delay).await;
-        if state.fault == Fault::BlackHole {
+        if silence.swallows(&state) {
             continue;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
+    }
+    let state = shared.state().clone();
+    if silence.swallows(&state) {
+        // Not even the server's goodbye gets through.
+        std::future::pending().await
     }
 }
 

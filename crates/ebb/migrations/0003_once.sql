@@ -112,7 +112,7 @@ $$;
 -- A plain INSERT goes first: ON CONFLICT alone costs half as much again. When it meets a row (somebody was quicker, or an
 -- expired key was not swept) it is undone, its locks with it, and the pass is made again with ON CONFLICT.
 CREATE FUNCTION ebb.once_many(namespace text, keys text[], ttl interval DEFAULT NULL) RETURNS SETOF text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     term     interval;
@@ -166,7 +166,7 @@ $$;
 -- The claim that announces a result: the same loop, with the lock term as its expiry and a token.
 CREATE FUNCTION ebb.once_begin(namespace text, key text, ttl interval DEFAULT NULL, fingerprint bytea DEFAULT NULL,
                                OUT outcome text, OUT token bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     lock_term interval;
@@ -214,7 +214,7 @@ $$;
 -- True: the result is stored, and the claim lasts its term from now. A claim whose lock term ended but that nobody took
 -- over may still be completed. The same call again (an answer got lost) is true again and changes nothing.
 CREATE FUNCTION ebb.once_complete(namespace text, key text, token bigint, result jsonb) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM ebb.once_check($1, $2, NULL);
@@ -229,7 +229,7 @@ $$;
 
 -- True: the key is free again, as if it had not been claimed.
 CREATE FUNCTION ebb.once_release(namespace text, key text, token bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM ebb.once_check($1, $2, NULL);
@@ -241,7 +241,7 @@ $$;
 
 -- What the first one stored, while its claim lives; NULL when there is none.
 CREATE FUNCTION ebb.once_result(namespace text, key text) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     stored jsonb;

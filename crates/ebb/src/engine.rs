@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -46,6 +47,9 @@ impl Keys {
     }
 }
 
+/// A look at the schema's version takes no longer.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
 /// Ebb on one database.
 #[derive(Clone)]
 pub struct Engine {
@@ -70,6 +74,11 @@ impl Engine {
         &self.database
     }
 
+    /// Where its keys are.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// Claims in a namespace: `engine.once("orders").claim(key)`.
     pub fn once(&self, namespace: impl Into<String>) -> Once {
         Once::new(self.database.clone(), namespace)
@@ -82,17 +91,19 @@ impl Engine {
 
     /// Makes sure that the schema is there and understood. As its owner this migrates; otherwise it names the command.
     pub async fn ready(&self) -> Result<()> {
-        let mut tx = self.database.read().await?;
-        pg::require_writable(&mut tx).await?;
-        let version = pg::schema_version(&mut tx).await?;
-        if version.is_some_and(|version| version >= pg::latest_version()) {
-            return Ok(());
-        }
-        let may: bool = match version {
-            None => pg::may_create_schema(&mut tx).await?,
-            Some(_) => pg::owns_schema(&mut tx).await?,
-        };
-        tx.commit().await?;
+        let looked = pg::answered(READY_WITHIN, async {
+            let mut tx = self.database.read().await?;
+            pg::require_writable(&mut tx).await?;
+            let version = pg::schema_version(&mut tx).await?;
+            let may: bool = match version {
+                Some(version) if version >= pg::latest_version() => return Ok(None),
+                None => pg::may_create_schema(&mut tx).await?,
+                Some(_) => pg::owns_schema(&mut tx).await?,
+            };
+            tx.commit().await?;
+            Ok(Some(may))
+        });
+        let Some(may) = looked.await? else { return Ok(()) };
         if !may {
             return Err(Error::refused("the ebb schema is missing or older than this binary")
                 .with_hint("run `ebb migrate` as its owner"));
@@ -128,11 +139,18 @@ impl Engine {
 
     /// What is wrong with the wanted policies by what the database knows: (position in `wanted`, what is wrong).
     pub async fn check_all(&self, wanted: &[Wanted]) -> Result<Vec<(usize, Error)>> {
+        let mut tx = self.database.read().await?;
+        let installed = pg::schema_version(&mut tx).await?.is_some();
+        tx.commit().await?;
         let mut wrong = Vec::new();
         for (position, want) in wanted.iter().enumerate() {
             // A transaction each: after an error in SQL the next policy would only hear of that.
             let mut tx = self.database.read().await?;
-            match self.check(&mut tx, &want.policy).await {
+            let checked = match installed {
+                true => self.check(&mut tx, &want.policy).await,
+                false => check_names(&mut tx, &want.policy).await,
+            };
+            match checked {
                 Ok(()) => {}
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => wrong.push((position, error)),
@@ -189,7 +207,7 @@ impl Engine {
     }
 
     /// Everything that can be wrong with a policy only the database knows.
-    async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+    pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let Policy::Expire(expire) = policy else { return Ok(()) };
         let key = self.keys.subject()?;
         let checked = async {
@@ -201,6 +219,16 @@ impl Engine {
         };
         checked.await.map_err(|error| error.context(format!("policy {}", expire.name)))
     }
+}
+
+/// What can be checked before the schema is there, whose clock a sweep asks.
+async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+    let Policy::Expire(expire) = policy else { return Ok(()) };
+    let checked = async {
+        let table = catalog::table(connection, &expire.table).await?;
+        catalog::column(connection, &table.relation, table.oid, &expire.column).await
+    };
+    checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.
@@ -238,6 +266,10 @@ impl Roster for Duties {
     fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>> {
         self.read(database, node).boxed()
     }
+
+    fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
+        crate::status::observe(database).boxed()
+    }
 }
 
 impl Duties {
@@ -245,6 +277,7 @@ impl Duties {
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
         tx.commit().await?;
+        let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();
         let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
         for stored in stored.into_iter().filter(Stored::is_active) {
@@ -258,7 +291,7 @@ impl Duties {
                     continue;
                 }
                 Ok(Policy::Once(_)) => continue,
-                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored).await,
+                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Err(error) => Err(error),
             };
             match found {
@@ -270,9 +303,10 @@ impl Duties {
         let mut tx = database.read().await?;
         for policy in own_tables(&keep)? {
             let table = catalog::own_table(&mut tx, &policy.table).await?;
-            works.extend(self.leaves(&mut tx, policy, None, table).await?);
+            works.extend(self.leaves(&mut tx, policy, None, table, &None).await?);
         }
-        if let Some((key, publish)) = self.keys.sealing()? {
+        let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
+        if let Some((key, publish)) = sealing {
             let table = catalog::own_table(&mut tx, "audit").await?;
             works.push(Arc::new(SealWork::new(table.oid, key, publish)));
         }
@@ -280,10 +314,16 @@ impl Duties {
         Ok(Agenda { works, pacing })
     }
 
-    async fn expire(&self, database: &Database, policy: Expire, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    async fn expire(
+        &self,
+        database: &Database,
+        policy: Expire,
+        stored: &Stored,
+        subject_key: &Option<Arc<SubjectKey>>,
+    ) -> Result<Vec<Arc<dyn Work>>> {
         let mut tx = database.read().await?;
         let table = catalog::table(&mut tx, &policy.table).await?;
-        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table).await?;
+        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
         tx.commit().await?;
         Ok(works)
     }
@@ -294,6 +334,7 @@ impl Duties {
         policy: Expire,
         stored: Option<Stored>,
         table: catalog::Table,
+        subject_key: &Option<Arc<SubjectKey>>,
     ) -> Result<Vec<Arc<dyn Work>>> {
         let name = stored.as_ref().map_or("keep".to_owned(), |stored| stored.name.clone());
         let leaves = catalog::leaves(connection, table.oid).await?;
@@ -301,7 +342,7 @@ impl Duties {
             policy: Arc::new(policy),
             stored,
             table,
-            subject_key: self.keys.subject()?,
+            subject_key: subject_key.clone(),
             last_verdict: Mutex::new(None),
         });
         Ok(leaves
@@ -312,6 +353,14 @@ impl Duties {
             })
             .collect())
     }
+}
+
+/// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.
+fn here<T>(read: Result<Option<T>>, trouble: &str) -> Option<T> {
+    read.unwrap_or_else(|error| {
+        tracing::error!(error = %error, hint = error.hint(), "{trouble}");
+        None
+    })
 }
 
 /// Ebb cleans up after itself with the same chore.

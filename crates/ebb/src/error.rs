@@ -20,6 +20,7 @@ enum Kind {
     Usage,
     Refused,
     Fenced,
+    Superseded,
     Unavailable,
     Database,
     Failed,
@@ -51,6 +52,11 @@ impl Error {
     /// The lease this work belongs to is somebody else's by now.
     pub fn fenced(message: impl Into<String>) -> Self {
         Self::new(Kind::Fenced, message)
+    }
+
+    /// The policy that this work follows has another version by now.
+    pub fn superseded(message: impl Into<String>) -> Self {
+        Self::new(Kind::Superseded, message)
     }
 
     /// The database cannot be reached for the moment.
@@ -106,6 +112,11 @@ impl Error {
         self.0.kind == Kind::Fenced
     }
 
+    /// The policy was changed meanwhile; the work starts again under the new one.
+    pub fn is_superseded(&self) -> bool {
+        self.0.kind == Kind::Superseded
+    }
+
     /// The database was out of reach; the same call may succeed later.
     pub fn is_unavailable(&self) -> bool {
         self.0.kind == Kind::Unavailable
@@ -145,8 +156,10 @@ impl From<sqlx::Error> for Error {
         let (kind, message) = match &error {
             sqlx::Error::Database(db) => {
                 let code = db.code().unwrap_or_default();
-                // Class 08: connection; 57P01-3: the server goes down or comes up; 53300: no slot free.
-                let gone = code.starts_with("08") || matches!(&*code, "57P01" | "57P02" | "57P03" | "53300");
+                // Class 08: connection; 57P01-3: the server goes down or comes up; 57P05, 25P03: it ended a session
+                // that had been idle, as after a long pause of this machine; 53300: no slot free.
+                let gone = code.starts_with("08")
+                    || matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300");
                 (if gone { Kind::Unavailable } else { Kind::Database }, db.message().to_owned())
             }
             sqlx::Error::Io(_)

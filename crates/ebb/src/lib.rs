@@ -4,10 +4,13 @@
 pub mod audit;
 pub mod config;
 pub mod control;
+pub mod doctor;
 pub mod once;
 pub mod pg;
+pub mod plan;
 pub mod policy;
 pub mod spine;
+pub mod status;
 
 mod engine;
 mod error;

@@ -9,15 +9,19 @@ pub(crate) mod audit;
 mod completions;
 mod confirm;
 mod demo;
+mod doctor;
 mod init;
 mod man;
 mod migrate;
 mod once;
 mod pause;
+mod plan;
 mod policy;
 pub(crate) mod run;
+mod status;
 mod trigger;
 mod uninstall;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,6 +48,12 @@ struct Cli {
 enum Command {
     /// Make the database's policies those of the file.
     Apply(apply::Args),
+    /// Show what differs from the file and what is due now; changes nothing.
+    Plan(plan::Args),
+    /// Show policies, what is due, the last runs, nodes and what holds work up.
+    Status(status::Args),
+    /// Find what stands in the way, with evidence and the fix.
+    Doctor(doctor::Args),
     /// Run a node: every chore, and HTTP.
     Run(run::Args),
     /// Bring the ebb schema up to this version.
@@ -121,6 +131,9 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
     let context = Context::open(config, env)?;
     let outcome = match command {
         Command::Apply(args) => apply::run(&context, args).await,
+        Command::Plan(args) => plan::run(&context, args).await,
+        Command::Status(args) => status::run(&context, args).await,
+        Command::Doctor(args) => doctor::run(&context, args).await,
         Command::Run(args) => run::run(&context, args).await,
         Command::Migrate => migrate::run(&context).await,
         Command::Policy(command) => policy::run(&context, command).await,
@@ -141,7 +154,7 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
     /// Kept so that the server lives as long as the command.
-    embedded: Option<Embedded>,
+    pub(crate) embedded: Option<Embedded>,
 }
 
 impl Context {

@@ -60,7 +60,7 @@ async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> R
     let stop_within = options.stop_within;
     context.engine.node(options, shutdown).run().await?;
     // An idle keep-alive connection must not hold the process.
-    let _ = tokio::time::timeout(stop_within / 10, server).await;
+    let _ = tokio::time::timeout(stop_within / 20, server).await;
     Ok(Outcome::Done)
 }
 
@@ -83,7 +83,12 @@ pub(crate) async fn listen(
 async fn wait_until_ready(context: &Context, shutdown: &Shutdown) -> Result<()> {
     let mut pause = Duration::from_millis(100);
     loop {
-        match context.engine.ready().await {
+        let ready = tokio::select! {
+            ready = context.engine.ready() => ready,
+            // What it is doing may be a migration, which ends with its connection: all of it or nothing.
+            () = shutdown.stopping_for(Duration::from_secs(1)) => return Ok(()),
+        };
+        match ready {
             Err(error) if error.is_unavailable() => {
                 tracing::warn!(error = %error, "The database is away; trying again until it is back");
                 if shutdown.sleep(pause).await {

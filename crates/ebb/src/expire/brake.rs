@@ -35,7 +35,18 @@ pub(crate) async fn check(
     target: &Target,
     pages: u64,
 ) -> Result<Verdict> {
-    let mut count = store::estimate(connection, table, target, pages, SAMPLE_PAGES).await?;
+    let count = store::estimate(connection, table, target, pages, SAMPLE_PAGES).await?;
+    judge(connection, brake, table, target, count).await
+}
+
+/// Judges what was found; a sample that is too near to a limit is counted.
+pub(crate) async fn judge(
+    connection: &mut PgConnection,
+    brake: &Brake,
+    table: &Relation,
+    target: &Target,
+    mut count: Count,
+) -> Result<Verdict> {
     let sampled = !count.exact;
     if sampled && near_a_limit(brake, &count) {
         let most = limit_rows(brake, &count).min(count.total) as u64 + 1;

@@ -83,6 +83,24 @@ impl TimeType {
     }
 }
 
+/// Whose time counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// `ebb.now()`: what everything that changes rows goes by.
+    Ebb,
+    /// `now()`, for looking ahead where there is no `ebb` schema yet.
+    Server,
+}
+
+impl Clock {
+    fn now(self) -> &'static str {
+        match self {
+            Clock::Ebb => "ebb.now()",
+            Clock::Server => "now()",
+        }
+    }
+}
+
 /// A column, what it means, and the cutoff of this run in its terms.
 #[derive(Debug, Clone)]
 pub(crate) struct Due {
@@ -98,13 +116,18 @@ pub(crate) struct Due {
 
 impl Due {
     /// Fixes the cutoff, by the database's clock.
-    pub(crate) async fn fix(connection: &mut PgConnection, policy: &Expire, column: &Column) -> Result<Due> {
+    pub(crate) async fn fix(
+        connection: &mut PgConnection,
+        policy: &Expire,
+        column: &Column,
+        clock: Clock,
+    ) -> Result<Due> {
         let time = TimeType::of(column, policy.unit)?;
         let zone = Literal(policy.zone.name()).to_string();
         let older_than = policy.older_than.as_ref().map(|term| Age::new(term.to_interval()));
         let moment = match &older_than {
-            Some(age) => age.before("ebb.now()", &zone),
-            None => "ebb.now()".to_owned(),
+            Some(age) => age.before(clock.now(), &zone),
+            None => clock.now().to_owned(),
         };
         let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
         let (cutoff, text): (jiff_sqlx::Timestamp, String) =

@@ -25,7 +25,7 @@ use crate::spine::batch::Batch;
 use crate::spine::pacing::Pacer;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
-use due::Due;
+use due::{Clock, Due};
 use shape::Shape;
 use store::{Act, Range, Swept, Target};
 
@@ -64,8 +64,19 @@ pub(crate) async fn target(
     table: &Table,
     leaf: &Leaf,
 ) -> Result<Target> {
+    target_by(connection, policy, table, leaf, Clock::Ebb).await
+}
+
+/// The same by a stated clock.
+pub(crate) async fn target_by(
+    connection: &mut PgConnection,
+    policy: &Expire,
+    table: &Table,
+    leaf: &Leaf,
+    clock: Clock,
+) -> Result<Target> {
     let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
-    let due = Due::fix(connection, policy, &column).await?;
+    let due = Due::fix(connection, policy, &column, clock).await?;
     let role = policy.role.as_ref().map(Ident::new);
     store::as_role(connection, role.as_ref()).await?;
     let filter = match &policy.filter {

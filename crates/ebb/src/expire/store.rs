@@ -78,11 +78,6 @@ impl Target {
         condition
     }
 
-    /// Whether nothing needs to be known of each row: it goes, and only their number is recorded.
-    fn is_plain(&self) -> bool {
-        self.key.is_none() && matches!(self.act, Act::Delete)
-    }
-
     fn verb(&self) -> String {
         match &self.act {
             Act::Delete => format!("DELETE FROM ONLY {}", self.leaf),
@@ -99,55 +94,56 @@ impl Target {
         format!("{} WHERE {place} AND {}", self.verb(), self.condition())
     }
 
+    /// Whether a batch may be one plain statement: nothing has to be told about each row.
+    fn is_plain(&self) -> bool {
+        self.key.is_none() && matches!(self.act, Act::Delete)
+    }
+
     /// The careful statement: picks rows (passing by held ones with `skip_locked`), changes them by address under the
     /// whole condition, and tells about each. A fifth to a half slower than the plain one.
     fn careful(&self, range: &Range, skip_locked: bool) -> String {
-        let (leaf, condition, column) = (&self.leaf, self.condition(), &self.due.column);
-        let (place, order, limit) = match range {
-            Range::Pages { from, to } => (pages(*from, *to), String::new(), String::new()),
-            Range::Rows { after, limit } => {
-                (format!("ctid > {}::tid", Literal(after)), String::new(), format!("LIMIT {limit}"))
-            }
-            // By place in the list: the name of the column may be one that the list uses.
-            Range::Keys { from, to, limit } => {
-                (self.between(from.as_deref(), to.as_deref()), "ORDER BY 2".to_owned(), format!("LIMIT {limit}"))
-            }
-        };
-        // IS TRUE keeps indexes out: only in physical order is the last address a place to go on from.
-        let due_now = match range {
-            Range::Rows { .. } => format!("({condition}) IS TRUE"),
-            _ => condition.clone(),
-        };
+        let (leaf, column) = (&self.leaf, &self.due.column);
+        let condition = self.condition();
         let lock = if skip_locked { "FOR UPDATE SKIP LOCKED" } else { "" };
-        let last = match range {
-            Range::Rows { .. } => "max(place)",
-            _ => "max(value)",
+        let (place, last) = match range {
+            Range::Pages { from, to } => (format!("{} AND {condition}", pages(*from, *to)), "max(value)"),
+            // IS TRUE keeps indexes out: only in physical order is the last address a place to go on from.
+            Range::Rows { after, limit } => {
+                (format!("ctid > {}::tid AND ({condition}) IS TRUE LIMIT {limit}", Literal(after)), "max(place)")
+            }
+            // By position: the table may have a column called place or value.
+            Range::Keys { from, to, limit } => {
+                let between = self.between(from.as_deref(), to.as_deref());
+                (format!("{between} AND {condition} ORDER BY 2 LIMIT {limit}"), "max(value)")
+            }
         };
         let (keys, dues) = match &self.key {
             Some(_) => ("array_agg(key)".to_owned(), format!("array_agg({})", self.due.due_at("due"))),
             None => ("NULL::text[]".to_owned(), "NULL::timestamptz[]".to_owned()),
         };
-        let returning = match &self.act {
-            Act::Delete => format!("{column} AS due, false AS again"),
-            // What the column was is gone when it is set itself.
-            Act::Set(changes) if changes.iter().any(|(set, _)| set == column) => {
-                format!("NULL::{} AS due, {condition} AS again", self.due.sql_type())
-            }
-            Act::Set(_) => format!("{column} AS due, {condition} AS again"),
-        };
         format!(
-            "WITH pick AS MATERIALIZED (SELECT ctid AS place, {column} AS value FROM ONLY {leaf} \
-                 WHERE {place} AND {due_now} {order} {limit} {lock}), \
-             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} \
-                 RETURNING {returning}{key}) \
+            "WITH pick AS MATERIALIZED (SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {place} {lock}), \
+             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} {returning}) \
              SELECT (SELECT count(*) FROM pick) AS picked, count(*) AS rows, {due_from} AS due_from, \
                  {due_to} AS due_to, (SELECT {last}::text FROM pick) AS last, {keys} AS keys, {dues} AS dues, \
                  count(*) FILTER (WHERE again) AS again FROM gone",
             verb = self.verb(),
-            key = self.key_sql(),
+            returning = self.returning(),
             due_from = self.due.due_at("min(due)"),
             due_to = self.due.due_at("max(due)"),
         )
+    }
+
+    fn returning(&self) -> String {
+        let (column, key) = (&self.due.column, self.key_sql());
+        match &self.act {
+            Act::Delete => format!("RETURNING {column} AS due, false AS again{key}"),
+            // What the column was is gone when it is set itself.
+            Act::Set(changes) if changes.iter().any(|(set, _)| set == column) => {
+                format!("RETURNING NULL::{} AS due, {} AS again{key}", self.due.sql_type(), self.condition())
+            }
+            Act::Set(_) => format!("RETURNING {column} AS due, {} AS again{key}", self.condition()),
+        }
     }
 
     /// Column order, both ends inclusive, as a condition.
@@ -187,8 +183,7 @@ pub(crate) async fn sweep(
     as_role(connection, target.role.as_ref()).await?;
     let swept = match range {
         Range::Pages { from, to } if !skip_locked && target.is_plain() => {
-            let rows = execute(connection, target.plain(&pages(*from, *to))).await?;
-            Swept { rows, ..Swept::default() }
+            sweep_pages(connection, target, &pages(*from, *to)).await?
         }
         Range::Keys { from, limit, .. } if !skip_locked && target.is_plain() => {
             sweep_keys(connection, target, from.as_deref(), *limit).await?
@@ -199,13 +194,32 @@ pub(crate) async fn sweep(
     Ok(swept)
 }
 
+/// Looks at what is due in the pages, for the record, then takes it.
+async fn sweep_pages(connection: &mut PgConnection, target: &Target, pages: &str) -> Result<Swept> {
+    let column = &target.due.column;
+    let look = format!(
+        "SELECT count(*), {}, {} FROM ONLY {} WHERE {pages} AND {}",
+        target.due.due_at(&format!("min({column})")),
+        target.due.due_at(&format!("max({column})")),
+        target.leaf,
+        target.condition(),
+    );
+    let (picked, due_from, due_to): (i64, Option<Moment>, Option<Moment>) =
+        sqlx::query_as(AssertSqlSafe(look)).persistent(false).fetch_one(&mut *connection).await?;
+    if picked == 0 {
+        return Ok(Swept::default());
+    }
+    let rows = execute(connection, target.plain(pages)).await?;
+    Ok(Swept { picked, rows, due_from, due_to, ..Swept::default() })
+}
+
 /// Looks how far the next rows reach in the column's order, then takes that range. Rows that share the last value stay
 /// for the next batch, so that a batch is bounded; where one value fills it, addresses bound it instead.
 async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option<&str>, limit: u64) -> Result<Swept> {
     let column = &target.due.column;
     let look = format!(
         "SELECT count(*), min(value)::text, max(value)::text, {}, {} FROM (SELECT {column} AS value FROM ONLY {} \
-         WHERE {} AND {} ORDER BY {column} LIMIT {limit}) AS next",
+         WHERE {} AND {} ORDER BY 1 LIMIT {limit}) AS next",
         target.due.due_at("min(value)"),
         target.due.due_at("max(value)"),
         target.leaf,
@@ -240,18 +254,17 @@ async fn execute(connection: &mut PgConnection, sql: String) -> Result<i64> {
 }
 
 /// For the rest of the transaction: lock waits are short; the commit need not wait for the disk, since a sweep that is
-/// lost with its record is derived again; stale statistics cannot turn a bounded range into a pass over the table.
+/// lost with its record is derived again; a scan starts at the first page; stale statistics cannot turn a bounded range into a pass over the table.
 pub(crate) async fn bound(connection: &mut PgConnection, lock_wait: std::time::Duration) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off; SET LOCAL enable_seqscan = off; \
-         SET LOCAL jit = off",
+         SET LOCAL synchronize_seqscans = off; SET LOCAL jit = off",
         lock_wait.as_millis()
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())
 }
 
-/// Statements on the user's table run under the policy's role, when it has one.
 pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if let Some(role) = role {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
@@ -259,7 +272,6 @@ pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>)
     Ok(())
 }
 
-/// Back to the node's own role.
 pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if role.is_some() {
         sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;

@@ -13,7 +13,7 @@ use super::{Sweep, store};
 use crate::audit::SubjectKey;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
-use crate::policy::{Cadence, Expire, Mode, Stored, human};
+use crate::policy::{AuditDetail, Cadence, Expire, Mode, Stored, human};
 use crate::spine::unit::Unit;
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::{Error, Result, policy};
@@ -50,6 +50,14 @@ impl ExpireWork {
         let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
         let policy = self.policy();
         let key = self.shared.subject_key.clone();
+        if policy.audit == AuditDetail::Rows && key.is_none() {
+            // Another node may have it: this run fails, the policy goes on.
+            return Err(Error::refused(format!(
+                "policy {} records rows, and this node has no subject key",
+                policy.name
+            ))
+            .with_hint("set subject_key in [audit] to the key that the other nodes have"));
+        }
         let sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;

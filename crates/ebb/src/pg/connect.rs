@@ -87,23 +87,48 @@ impl Default for Guard {
     }
 }
 
+/// Beginning a transaction takes no longer, a connection included.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// The longest that the server waits for the next statement of a transaction.
+const IDLE_AT_MOST: Duration = Duration::from_secs(10);
+/// A connection that does not answer so long after its last transaction is given up.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Waits for the database, but not for ever: a connection that was lost without a word never answers.
+pub(crate) async fn answered<T>(within: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(within, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::unavailable(format!("no answer from the database within {within:?}"))),
+    }
+}
+
 impl Database {
     /// Opens a pool of at most `connections`; the first connection is made when it is needed.
     pub fn open(target: Target, connections: u32, application_name: &str) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(10))
+            .acquire_timeout(BEGIN_WITHIN)
             .idle_timeout(Duration::from_secs(300))
             .test_before_acquire(true)
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    // What was dropped in mid-statement, or lost without a word, must not keep its place in the pool.
+                    let answer = tokio::time::timeout(RELEASE_WITHIN, connection.ping()).await;
+                    answer.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)).map(|()| true)
+                })
+            })
             .connect_lazy_with(target.options.clone().application_name(application_name));
         Self { pool, target }
     }
 
     /// Begins a transaction with its bounds set.
     pub async fn begin(&self, guard: Guard) -> Result<Transaction<'static, Postgres>> {
-        let mut tx = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-        set_bounds(&mut tx, guard).await?;
-        Ok(tx)
+        answered(BEGIN_WITHIN, async {
+            let mut tx = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+            set_bounds(&mut tx, guard).await?;
+            Ok(tx)
+        })
+        .await
     }
 
     /// Begins a transaction with the usual bounds.
@@ -127,20 +152,23 @@ impl Database {
         &self.target
     }
 
-    /// Closes every connection.
+    /// Closes every connection, without waiting for one that does not answer.
     pub async fn close(&self) {
-        self.pool.close().await;
+        let _ = tokio::time::timeout(Duration::from_millis(500), self.pool.close()).await;
     }
 }
 
 async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Result<()> {
     let statement_ms = guard.statement.as_millis();
+    // A transaction is never idle on purpose: one whose node froze or lost its way must end before long, however long
+    // its statements may take, or nobody can take over.
+    let idle_ms = statement_ms.min(IDLE_AT_MOST.as_millis());
     let lock_ms = guard.lock.as_millis();
     // One round trip; numbers and constants only.
     let sql = format!(
         "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; \
          SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {statement_ms}"
+         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut **tx).await?;
     Ok(())

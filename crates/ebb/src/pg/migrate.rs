@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = migrations![
     1 "0001_core",
     2 "0002_audit",
     3 "0003_once",
+    4 "0004_views",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

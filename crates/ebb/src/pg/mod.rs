@@ -11,6 +11,7 @@ mod connect;
 mod ident;
 mod migrate;
 
+pub(crate) use connect::answered;
 pub use connect::{Database, Guard, Target};
 pub use ident::{Ident, Literal, Relation};
 pub use migrate::latest_version;

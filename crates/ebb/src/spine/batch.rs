@@ -33,7 +33,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Begins the transaction and takes the fence; an error that `is_fenced` when the lease is somebody else's.
+    /// Begins the transaction and takes the fence; an error that `is_fenced` when the lease is somebody else's, one
+    /// that `is_superseded` when the policy has changed: what it said when the run began does not count.
     pub(crate) async fn begin(
         database: &Database,
         claim: &Claim,
@@ -45,7 +46,10 @@ impl Batch {
         let mut tx = database.begin(Guard { statement: timeout, ..Guard::default() }).await?;
         let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
-        let pid = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+        let (pid, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+        if !current {
+            return Err(Error::superseded(format!("policy {} was changed", claim.unit.policy)));
+        }
         backend.send_replace(Some(pid));
         Ok(Batch { tx, claim: claim.clone(), run, size })
     }
@@ -67,6 +71,13 @@ impl Batch {
         self.tx.commit().await?;
         Ok(())
     }
+}
+
+/// Begins a transaction for what is written about a run: under the same fence as its batches, whatever the policy.
+pub(crate) async fn under_lease(database: &Database, claim: &Claim) -> Result<Transaction<'static, Postgres>> {
+    let mut tx = database.read().await?;
+    store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+    Ok(tx)
 }
 
 /// `ebb/<node>/<unit>`, within PostgreSQL's 63 bytes.

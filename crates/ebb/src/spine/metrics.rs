@@ -36,6 +36,11 @@ pub(crate) fn pending(unit: &Unit, rows: u64) {
     metrics::gauge!("ebb_cleanup_records_pending", "table" => unit.leaf.clone()).set(rows as f64);
 }
 
+/// The same for a table, whichever policies it has.
+pub(crate) fn pending_in(table: &str, rows: u64) {
+    metrics::gauge!("ebb_cleanup_records_pending", "table" => table.to_owned()).set(rows as f64);
+}
+
 /// The age of the oldest due row.
 pub(crate) fn oldest_pending(table: &str, age: Duration) {
     metrics::gauge!("ebb_cleanup_oldest_pending_seconds", "table" => table.to_owned()).set(age.as_secs_f64());

@@ -17,10 +17,15 @@ pub use shutdown::Shutdown;
 pub use unit::ChoreKind;
 pub use work::{Status, Summary};
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
 use crate::{Error, Result};
 use batch::Batch;
+
+/// What a node writes and reads about its own work is small; no answer for so long means that nobody is there.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// What one batch did, and what comes next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

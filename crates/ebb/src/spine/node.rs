@@ -17,9 +17,9 @@ use super::run::Run;
 use super::store::{self, Wish};
 use super::unit::Unit;
 use super::work::{Agenda, Roster, Summary, Work};
-use super::{Shutdown, Status, wake};
+use super::{ANSWER_WITHIN, Shutdown, Status, wake};
 use crate::control::ALL;
-use crate::pg::Database;
+use crate::pg::{Database, answered};
 use crate::policy::Pacing;
 use crate::{Error, Result};
 
@@ -27,6 +27,8 @@ use crate::{Error, Result};
 const TICK: Duration = Duration::from_secs(1);
 /// How often it reads the catalog again when no policy has changed: new partitions, dropped tables.
 const REFRESH: Duration = Duration::from_secs(60);
+/// How often gauges and samples are brought up to date.
+const OBSERVE: Duration = Duration::from_secs(60);
 /// The first retry of a failed run comes about this much later.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// Batches at a time when no budget says otherwise; each batch takes its turn, so heavy tables alternate with light.
@@ -229,6 +231,17 @@ fn random_share() -> f64 {
     f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
 
+/// Keeps gauges and samples fresh. Never in the way: what fails is looked at again the next time.
+async fn observe(roster: Arc<dyn Roster>, database: Database, shutdown: Shutdown) {
+    let mut pause = OBSERVE / 20;
+    while !shutdown.sleep(pause.mul_f64(0.9 + 0.2 * random_share())).await {
+        pause = OBSERVE;
+        if let Err(error) = roster.observe(&database).await {
+            tracing::debug!(error = %error, "Could not look at the backlog");
+        }
+    }
+}
+
 /// A run that this node has going.
 struct Running {
     generation: i64,
@@ -291,17 +304,28 @@ impl Node {
             hears_sender,
             self.shared.shutdown.clone(),
         ));
+        let observer =
+            tokio::spawn(observe(self.roster.clone(), self.shared.database.clone(), self.shared.shutdown.clone()));
         let mut away = Duration::ZERO;
-        while !self.shared.shutdown.is_stopping() {
+        let shutdown = self.shared.shutdown.clone();
+        // A heartbeat at a third of the term, also where the term is short.
+        let rest = TICK.min(self.options.lease / 3);
+        let tenth = self.options.stop_within / 10;
+        while !shutdown.is_stopping() {
             // Copied out first: a borrow held over the await would block whoever reports what it hears.
             let heard = *hears.borrow();
-            let pause = match self.tick(heard).await {
+            let ticked = tokio::select! {
+                ticked = self.tick(heard) => ticked,
+                // A database that is away must not hold the process.
+                () = shutdown.stopping_for(tenth) => break,
+            };
+            let pause = match ticked {
                 Ok(()) => {
                     if !away.is_zero() {
                         tracing::info!("The database is back");
                         away = Duration::ZERO;
                     }
-                    TICK
+                    rest
                 }
                 Err(error) if error.is_unavailable() => {
                     if away.is_zero() {
@@ -320,6 +344,7 @@ impl Node {
         tracing::info!("Stopping cleanup");
         self.stop().await;
         listener.abort();
+        observer.abort();
         Ok(())
     }
 
@@ -356,20 +381,31 @@ impl Node {
 
     /// One look: alive, controls, agenda, heartbeats, claims.
     async fn tick(&mut self, hears: bool) -> Result<()> {
-        let mut tx = self.shared.database.read().await?;
-        store::beat_node(&mut tx, self.id, &self.options.name, hears).await?;
-        let controls = store::controls(&mut tx, self.options.lease).await?;
-        tx.commit().await?;
-        self.shared.follow(&controls, &self.pacing);
+        let controls = self.look(hears).await?;
+        // Before the catalog is read: that may take its time.
+        self.heartbeat().await?;
         let stale = self.refreshed.is_none_or(|at| at.elapsed() > REFRESH);
         if stale || self.seen_change != Some(controls.change) {
-            self.refresh().await?;
+            answered(REFRESH, self.refresh()).await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
-        self.heartbeat().await?;
-        self.claim(false).await?;
+        answered(ANSWER_WITHIN, self.claim(false)).await?;
         Ok(())
+    }
+
+    /// Says that the node is alive and reads what it is told.
+    async fn look(&mut self, hears: bool) -> Result<store::Controls> {
+        let controls = answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            store::beat_node(&mut tx, self.id, &self.options.name, hears).await?;
+            let controls = store::controls(&mut tx, self.options.lease).await?;
+            tx.commit().await?;
+            Ok(controls)
+        })
+        .await?;
+        self.shared.follow(&controls, &self.pacing);
+        Ok(controls)
     }
 
     /// Reads policies and catalog, and makes the units exist.
@@ -421,9 +457,13 @@ impl Node {
             return Ok(());
         }
         let units: Vec<String> = self.running.keys().map(Unit::to_string).collect();
-        let mut tx = self.shared.database.read().await?;
-        let ours = store::heartbeat(&mut tx, self.id, self.options.lease, &units).await?;
-        tx.commit().await?;
+        let ours = answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            let ours = store::heartbeat(&mut tx, self.id, self.options.lease, &units).await?;
+            tx.commit().await?;
+            Ok(ours)
+        })
+        .await?;
         let lost = self
             .running
             .iter()
@@ -498,7 +538,7 @@ impl Node {
             let all = std::mem::take(&mut self.agenda);
             self.agenda =
                 all.iter().filter(|(unit, _)| todo.contains(unit)).map(|(u, w)| (u.clone(), w.clone())).collect();
-            let claimed = self.claim(true).await;
+            let claimed = answered(ANSWER_WITHIN, self.claim(true)).await;
             self.agenda = all;
             claimed?;
             todo.retain(|unit| !self.running.keys().any(|running| running.to_string() == *unit));
@@ -524,13 +564,9 @@ impl Node {
 
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
-        let mut tx = self.shared.database.read().await?;
-        store::beat_node(&mut tx, self.id, &self.options.name, false).await?;
-        let controls = store::controls(&mut tx, self.options.lease).await?;
-        tx.commit().await?;
-        self.shared.follow(&controls, &self.pacing);
-        self.refresh().await?;
-        self.shared.follow(&controls, &self.pacing);
+        self.look(false).await?;
+        answered(REFRESH, self.refresh()).await?;
+        self.look(false).await?;
         Ok(())
     }
 
@@ -546,10 +582,13 @@ impl Node {
     }
 
     async fn holders(&self, units: &[String]) -> Result<Vec<store::Holder>> {
-        let mut tx = self.shared.database.read().await?;
-        let holders = store::holders(&mut tx, units, self.id).await?;
-        tx.commit().await?;
-        Ok(holders)
+        answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            let holders = store::holders(&mut tx, units, self.id).await?;
+            tx.commit().await?;
+            Ok(holders)
+        })
+        .await
     }
 
     /// Waits a little for runs to end, with heartbeats and a fresh clock.
@@ -559,42 +598,51 @@ impl Node {
             () = tokio::time::sleep(within) => {}
             Some(ended) = self.tasks.join_next() => { finished.runs.extend(self.ended(ended)); }
         }
-        let mut tx = self.shared.database.read().await?;
-        store::beat_node(&mut tx, self.id, &self.options.name, false).await?;
-        let controls = store::controls(&mut tx, self.options.lease).await?;
-        tx.commit().await?;
-        self.shared.follow(&controls, &self.pacing);
+        self.look(false).await?;
         self.heartbeat().await
     }
 
-    /// Lets the current batches end; cancels what has not ended in time. Leases go back with each run's ending.
+    /// Lets the current batches end; cancels what has not ended in time. Leases go back with each run's ending, and
+    /// those of runs that do not end go back here. The last tenths of the time are for whoever called.
     async fn stop(&mut self) {
         self.shared.shutdown.stop();
-        let reserve = self.options.stop_within / 4;
-        let patience = self.options.stop_within.saturating_sub(reserve);
-        let drained = tokio::time::timeout(patience, async {
-            while let Some(ended) = self.tasks.join_next().await {
-                self.ended(ended);
-            }
-        });
-        if drained.await.is_ok() {
+        let tenth = self.options.stop_within / 10;
+        if tokio::time::timeout(tenth * 4, self.drain()).await.is_ok() {
             return;
         }
         let pids: Vec<i32> = self.running.values().filter_map(|running| *running.backend.borrow()).collect();
         tracing::info!(batches = pids.len(), "Cancelling the batches that have not ended in time");
-        let cancelled = tokio::time::timeout(reserve, async {
-            if let Ok(mut tx) = self.shared.database.read().await {
+        let database = self.shared.database.clone();
+        let cancelled = tokio::time::timeout(tenth * 2, async {
+            if let Ok(mut tx) = database.read().await {
                 for pid in pids {
                     let _ = store::cancel_backend(&mut tx, pid).await;
                 }
             }
-            while let Some(ended) = self.tasks.join_next().await {
-                self.ended(ended);
-            }
+            self.drain().await;
         });
-        if cancelled.await.is_err() {
-            // Their transactions end with their connections; nothing of them was committed.
-            self.tasks.abort_all();
+        if cancelled.await.is_ok() {
+            return;
         }
+        // Their transactions end with their connections; until then they keep others from taking the lease over.
+        self.tasks.abort_all();
+        if let Ok(Err(error)) = tokio::time::timeout(tenth, self.release()).await {
+            tracing::debug!(error = %error, "Could not give leases back");
+        }
+    }
+
+    async fn drain(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            self.ended(ended);
+        }
+    }
+
+    /// Gives back every lease that this node still counts as its own.
+    async fn release(&self) -> Result<()> {
+        let mut tx = self.shared.database.read().await?;
+        for (unit, running) in &self.running {
+            store::release(&mut tx, unit, self.id, running.generation).await?;
+        }
+        Ok(tx.commit().await?)
     }
 }

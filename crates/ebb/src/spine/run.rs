@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::batch::{Batch, Claim};
+use super::batch::{Batch, Claim, under_lease};
 use super::node::Shared;
 use super::pacing::{self, Pacer, Signals};
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
-use super::{Chore, Recovery, metrics};
+use super::{ANSWER_WITHIN, Chore, Recovery, metrics};
+use crate::pg::answered;
 use crate::{Error, Result};
 
 /// How long one look at the server's signals counts.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// What is done for the table after a run holds the unit up no longer; a VACUUM goes on on the server.
+const AFTER_RUN_WITHIN: Duration = Duration::from_secs(3600);
 /// How often the same batch may fail for a passing reason before the run does.
 const TRIES: u32 = 8;
 
@@ -24,6 +27,7 @@ const TRIES: u32 = 8;
 enum Halt {
     Shutdown,
     WindowClosed(Timestamp),
+    PolicyChanged,
     Lost,
 }
 
@@ -33,6 +37,8 @@ pub(crate) struct Run {
     work: Arc<dyn Work>,
     claim: Claim,
     started: Instant,
+    /// Its row in the history (0 for units without one); none before it is prepared.
+    run: Option<i64>,
     rows: u64,
     batches: u64,
     due: Option<u64>,
@@ -54,6 +60,7 @@ impl Run {
             work,
             claim,
             started: Instant::now(),
+            run: None,
             rows: 0,
             batches: 0,
             due: None,
@@ -72,6 +79,12 @@ impl Run {
                 tracing::info!(unit = %self.claim.unit, "Lost the lease; its new holder goes on");
                 None
             }
+            // Nothing to record: the policy changed, or the node was told to stop, before the first batch.
+            Err(error) if error.is_superseded() || self.shared.shutdown.is_stopping() => {
+                tracing::debug!(unit = %self.claim.unit, error = %error, "Gave the unit back");
+                self.give_back().await;
+                None
+            }
             Err(error) => self.failed(error).await,
         };
         metrics::lease(&self.claim.unit, false);
@@ -79,7 +92,8 @@ impl Run {
         if let Some(summary) = &summary {
             metrics::run_finished(&self.claim.unit, summary);
             self.work.report(summary);
-            if let Err(error) = self.work.after_run(&self.shared.database, summary).await {
+            let after = answered(AFTER_RUN_WITHIN, self.work.after_run(&self.shared.database, summary));
+            if let Err(error) = after.await {
                 tracing::warn!(policy = %summary.policy, table = %summary.table, error = %error, "Could not look after the table");
             }
         }
@@ -88,6 +102,7 @@ impl Run {
 
     async fn go(&mut self) -> Result<Option<Summary>> {
         let (run, prepared) = self.prepare().await?;
+        self.run = Some(run);
         match prepared {
             Prepared::Idle => {
                 self.rest_until_next().await?;
@@ -97,7 +112,7 @@ impl Run {
                 self.due = Some(due);
                 metrics::pending(&self.claim.unit, due);
                 let next_at = self.work.next_at(self.shared.now(), 0);
-                self.finish(run, status, Some(note), 0, next_at, None, Some(due)).await.map(Some)
+                self.finish(status, Some(note), 0, next_at, None, Some(due)).await.map(Some)
             }
             Prepared::Go { mut chore, mut pacer, due } => {
                 self.due = due;
@@ -105,7 +120,7 @@ impl Run {
                     metrics::pending(&self.claim.unit, due);
                 }
                 let halted = self.batches(run, chore.as_mut(), &mut pacer).await;
-                self.end(run, chore.as_ref(), halted).await
+                self.end(chore.as_ref(), halted).await
             }
         }
     }
@@ -113,15 +128,21 @@ impl Run {
     /// Fixes what the run is about, under the fence.
     async fn prepare(&mut self) -> Result<(i64, Prepared)> {
         let timeout = self.work.timeout();
-        let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backend).await?;
-        let prepared = self.work.prepare(batch.connection()).await?;
-        let run = match prepared {
-            Prepared::Idle => 0,
-            _ if !self.work.keeps_history() => 0,
-            _ => store::start_run(batch.connection(), &self.claim).await?,
-        };
-        batch.commit_plain().await?;
-        Ok((run, prepared))
+        // The brake may count the table twice.
+        answered(timeout * 2 + ANSWER_WITHIN, async {
+            let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backend).await?;
+            let prepared = self.work.prepare(batch.connection()).await?;
+            store::take_trigger(batch.connection(), &self.claim.unit).await?;
+            let run = match prepared {
+                Prepared::Idle => 0,
+                _ if !self.work.keeps_history() => 0,
+                _ => store::start_run(batch.connection(), &self.claim).await?,
+            };
+            batch.commit_plain().await?;
+            self.backend.send_replace(None);
+            Ok((run, prepared))
+        })
+        .await
     }
 
     async fn batches(&mut self, run: i64, chore: &mut dyn Chore, pacer: &mut Pacer) -> Result<Option<Halt>> {
@@ -150,6 +171,7 @@ impl Run {
                     }
                 }
                 Err(error) if error.is_fenced() || error.is_unavailable() => return Err(error),
+                Err(error) if error.is_superseded() => return Ok(Some(Halt::PolicyChanged)),
                 Err(error) => {
                     drop(permit);
                     if self.shared.shutdown.is_stopping() {
@@ -171,13 +193,16 @@ impl Run {
 
     async fn batch(&mut self, run: i64, chore: &mut dyn Chore, size: u64) -> Result<super::Outcome> {
         let timeout = self.work.timeout();
-        let before = self.shared.wal_position_if_budgeted().await?;
-        let mut batch = Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backend).await?;
-        let outcome = chore.run_batch(&mut batch).await?;
-        batch.commit(outcome.changed, chore.cutoff(), chore.shape().as_deref()).await?;
-        self.backend.send_replace(None);
-        self.shared.spend_wal_since(before).await?;
-        Ok(outcome)
+        answered(timeout + ANSWER_WITHIN, async {
+            let before = self.shared.wal_position_if_budgeted().await?;
+            let mut batch = Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backend).await?;
+            let outcome = chore.run_batch(&mut batch).await?;
+            batch.commit(outcome.changed, chore.cutoff(), chore.shape().as_deref()).await?;
+            self.backend.send_replace(None);
+            self.shared.spend_wal_since(before).await?;
+            Ok(outcome)
+        })
+        .await
     }
 
     /// Waits until nothing speaks against the next batch; whoever waits says why.
@@ -220,9 +245,13 @@ impl Run {
         {
             return Ok(signals.clone());
         }
-        let mut tx = self.shared.database.read().await?;
-        let signals = store::signals(&mut tx, self.work.leaf()).await?;
-        tx.commit().await?;
+        let signals = answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            let signals = store::signals(&mut tx, self.work.leaf()).await?;
+            tx.commit().await?;
+            Ok(signals)
+        })
+        .await?;
         self.signals = Some((Instant::now(), signals.clone()));
         Ok(signals)
     }
@@ -237,14 +266,17 @@ impl Run {
         if let Some((word, detail)) = &reason {
             tracing::info!(policy = %self.claim.unit.policy, table = %self.claim.unit.leaf, reason = word, detail, "Resting");
         }
-        let mut tx = self.shared.database.read().await?;
-        store::throttle(&mut tx, &self.claim.unit, reason.as_ref().map(|(_, detail)| detail.as_str())).await?;
-        tx.commit().await?;
+        answered(ANSWER_WITHIN, async {
+            let mut tx = under_lease(&self.shared.database, &self.claim).await?;
+            store::throttle(&mut tx, &self.claim.unit, reason.as_ref().map(|(_, detail)| detail.as_str())).await?;
+            Ok(tx.commit().await?)
+        })
+        .await?;
         self.throttle = word;
         Ok(())
     }
 
-    async fn end(&mut self, run: i64, chore: &dyn Chore, halted: Result<Option<Halt>>) -> Result<Option<Summary>> {
+    async fn end(&mut self, chore: &dyn Chore, halted: Result<Option<Halt>>) -> Result<Option<Summary>> {
         let now = self.shared.now();
         let skipped = chore.skipped();
         let shape = chore.shape();
@@ -254,33 +286,36 @@ impl Run {
                 self.shared.forget_failures(&self.claim.unit);
                 metrics::pending(&self.claim.unit, skipped);
                 let next_at = self.work.next_at(now, self.rows);
-                self.finish(run, Status::Success, None, skipped, next_at, shape, Some(skipped)).await.map(Some)
+                self.finish(Status::Success, None, skipped, next_at, shape, Some(skipped)).await.map(Some)
             }
             Ok(Some(Halt::Lost)) => Err(Error::fenced("the lease ran out")),
             Ok(Some(Halt::Shutdown)) => {
                 let note = "the node was told to stop".to_owned();
-                self.finish(run, Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
+                self.finish(Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
+            }
+            Ok(Some(Halt::PolicyChanged)) => {
+                let note = "the policy was changed".to_owned();
+                self.finish(Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
             }
             Ok(Some(Halt::WindowClosed(open_at))) => {
                 let note = format!("the window is closed until {open_at}");
-                self.finish(run, Status::Stopped, Some(note), skipped, open_at, shape, None).await.map(Some)
+                self.finish(Status::Stopped, Some(note), skipped, open_at, shape, None).await.map(Some)
             }
             Err(error) if error.is_fenced() || error.is_unavailable() => Err(error),
             Err(error) => {
                 let next_at = now + self.shared.backoff(&self.claim.unit, self.work.interval());
                 if error.is_config() {
-                    self.work.stop_policy(&self.shared.database, &self.shared.name, &error).await?;
+                    let stop = self.work.stop_policy(&self.shared.database, &self.shared.name, &error);
+                    answered(ANSWER_WITHIN, stop).await?;
                 }
                 let note = with_hint(&error);
-                self.finish(run, Status::Failed, Some(note), skipped, next_at, shape, None).await.map(Some)
+                self.finish(Status::Failed, Some(note), skipped, next_at, shape, None).await.map(Some)
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place that ends every run")]
     async fn finish(
         &mut self,
-        run: i64,
         status: Status,
         note: Option<String>,
         skipped: u64,
@@ -288,7 +323,6 @@ impl Run {
         shape: Option<&str>,
         pending: Option<u64>,
     ) -> Result<Summary> {
-        let mut tx = self.shared.database.read().await?;
         let ending = Ending {
             status: status.as_str(),
             error: note.clone(),
@@ -299,19 +333,50 @@ impl Run {
             shape,
             pending,
         };
-        store::finish(&mut tx, &self.claim, run, ending).await?;
-        tx.commit().await?;
+        self.conclude(ending).await?;
         Ok(self.summary(status, skipped, note))
+    }
+
+    /// Records an ending, under the lease that goes back with it: whoever lost it has nothing to say any more.
+    /// A run that failed before it was opened is opened here.
+    async fn conclude(&self, ending: Ending<'_>) -> Result<()> {
+        answered(ANSWER_WITHIN, async {
+            let mut tx = under_lease(&self.shared.database, &self.claim).await?;
+            let run = match self.run {
+                Some(run) => run,
+                None => {
+                    store::take_trigger(&mut tx, &self.claim.unit).await?;
+                    if self.work.keeps_history() { store::start_run(&mut tx, &self.claim).await? } else { 0 }
+                }
+            };
+            store::finish(&mut tx, &self.claim, run, ending).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
     }
 
     /// Nothing was done and nothing is recorded: only the next time.
     async fn rest_until_next(&mut self) -> Result<()> {
         let next_at = self.work.next_at(self.shared.now(), 0);
-        let mut tx = self.shared.database.read().await?;
-        store::reschedule(&mut tx, &self.claim.unit, next_at, true).await?;
-        store::release(&mut tx, &self.claim).await?;
-        tx.commit().await?;
-        Ok(())
+        answered(ANSWER_WITHIN, async {
+            let mut tx = under_lease(&self.shared.database, &self.claim).await?;
+            store::reschedule(&mut tx, &self.claim.unit, next_at, true).await?;
+            store::release(&mut tx, &self.claim.unit, self.claim.holder, self.claim.generation).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+
+    /// Only the lease goes back; if even that fails, it runs out.
+    async fn give_back(&self) {
+        let released = answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            store::release(&mut tx, &self.claim.unit, self.claim.holder, self.claim.generation).await?;
+            Ok(tx.commit().await?)
+        });
+        if let Err(error) = released.await {
+            tracing::debug!(unit = %self.claim.unit, error = %error, "Could not give the lease back");
+        }
     }
 
     /// The run could not even be recorded properly: say so, and let the unit be tried again soon.
@@ -324,10 +389,9 @@ impl Run {
         let next_at = self.shared.now() + self.shared.backoff(&self.claim.unit, self.work.interval());
         let stopped = async {
             if error.is_config() {
-                self.work.stop_policy(&self.shared.database, &self.shared.name, &error).await?;
+                let stop = self.work.stop_policy(&self.shared.database, &self.shared.name, &error);
+                answered(ANSWER_WITHIN, stop).await?;
             }
-            let mut tx = self.shared.database.read().await?;
-            let run = store::start_run(&mut tx, &self.claim).await?;
             let note = Some(with_hint(&error));
             let ending = Ending {
                 status: Status::Failed.as_str(),
@@ -339,9 +403,7 @@ impl Run {
                 shape: None,
                 pending: None,
             };
-            store::finish(&mut tx, &self.claim, run, ending).await?;
-            tx.commit().await?;
-            Ok::<_, Error>(())
+            self.conclude(ending).await
         };
         if let Err(error) = stopped.await {
             tracing::debug!(unit = %self.claim.unit, error = %error, "Could not record the failure");

@@ -33,6 +33,12 @@ impl Shutdown {
         let _ = receiver.wait_for(|stop| *stop).await;
     }
 
+    /// Waits until it was given this long ago.
+    pub async fn stopping_for(&self, duration: std::time::Duration) {
+        self.stopping().await;
+        tokio::time::sleep(duration).await;
+    }
+
     /// Sleeps, but not past the signal. True when it was given.
     pub async fn sleep(&self, duration: std::time::Duration) -> bool {
         tokio::select! {

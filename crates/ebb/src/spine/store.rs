@@ -43,11 +43,15 @@ pub(crate) async fn claim(connection: &mut PgConnection, wish: Wish<'_>) -> Resu
         .await?)
 }
 
-pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<i32>> {
-    Ok(sql!("fence" scalar i32)
+/// The server process, and whether the policy is still the one of the claim; `None` when the lease is not.
+pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<(i32, bool)>> {
+    Ok(sql!("fence" as (i32, bool))
         .bind(claim.unit.to_string())
         .bind(claim.holder)
         .bind(claim.generation)
+        .bind(claim.policy_version)
+        .bind(claim.unit.chore.as_str())
+        .bind(&claim.unit.policy)
         .fetch_optional(connection)
         .await?)
 }
@@ -61,8 +65,8 @@ pub(crate) async fn heartbeat(
     Ok(sql!("heartbeat" scalar String).bind(holder).bind(interval(term)).bind(units).fetch_all(connection).await?)
 }
 
-pub(crate) async fn release(connection: &mut PgConnection, claim: &Claim) -> Result<()> {
-    sql!("release").bind(claim.unit.to_string()).bind(claim.holder).bind(claim.generation).execute(connection).await?;
+pub(crate) async fn release(connection: &mut PgConnection, unit: &Unit, holder: Uuid, generation: i64) -> Result<()> {
+    sql!("release").bind(unit.to_string()).bind(holder).bind(generation).execute(connection).await?;
     Ok(())
 }
 
@@ -102,8 +106,12 @@ pub(crate) async fn forget_units(connection: &mut PgConnection, existing: &[Stri
     Ok(())
 }
 
+pub(crate) async fn take_trigger(connection: &mut PgConnection, unit: &Unit) -> Result<()> {
+    sql!("take_trigger").bind(unit.to_string()).execute(connection).await?;
+    Ok(())
+}
+
 pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> Result<i64> {
-    sql!("take_trigger").bind(claim.unit.to_string()).execute(&mut *connection).await?;
     Ok(sql!("start_run" scalar i64)
         .bind(claim.unit.to_string())
         .bind(claim.unit.chore.as_str())
@@ -164,7 +172,7 @@ pub(crate) async fn finish(connection: &mut PgConnection, claim: &Claim, run: i6
         .bind(ending.pending.map(|pending| pending as i64))
         .execute(&mut *connection)
         .await?;
-    release(connection, claim).await
+    release(connection, &claim.unit, claim.holder, claim.generation).await
 }
 
 pub(crate) async fn throttle(connection: &mut PgConnection, unit: &Unit, reason: Option<&str>) -> Result<()> {

@@ -8,17 +8,26 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::Shutdown;
-use crate::Result;
+use super::{ANSWER_WITHIN, Shutdown};
 use crate::control::CHANNEL;
-use crate::pg::Database;
+use crate::pg::{Database, answered};
+use crate::{Error, Result};
 
 /// How long a NOTIFY to oneself may take before LISTEN counts as not working (a transaction pooler swallows it).
 const ECHO_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long nothing may be heard before the connection is tried: one that was lost without a word stays silent.
+const QUIET_FOR: Duration = Duration::from_secs(30);
+
+/// How long to look only, before NOTIFY is tried again.
+const DEAF_FOR: Duration = Duration::from_secs(60);
+/// The longest between two tries to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Listens until shutdown, reconnecting by itself; says through `hears` whether NOTIFY gets through.
 pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::Sender<bool>, shutdown: Shutdown) {
     let mut pause = Duration::from_millis(200);
+    let mut told = false;
     loop {
         let heard = tokio::select! {
             () = shutdown.stopping() => return,
@@ -27,42 +36,58 @@ pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::
         hears.send_replace(false);
         match heard {
             Ok(()) => {
-                tracing::info!(
-                    "NOTIFY does not get through to this node; looking every second instead. \
-                    [database] direct_url is the way past a transaction pooler"
-                );
-                return;
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(
+                        "NOTIFY does not get through to this node; looking every second instead. \
+                        [database] direct_url is the way past a transaction pooler"
+                    );
+                }
+                // A pooler stays one, but it may also have been a bad moment.
+                pause = DEAF_FOR;
             }
             Err(error) => tracing::debug!(error = %error, "Lost the listening connection"),
         }
         if shutdown.sleep(pause).await {
             return;
         }
-        pause = (pause * 2).min(Duration::from_secs(10));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 /// Returns `Ok` when the connection is fine and NOTIFY does not arrive on it.
 async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<bool>) -> Result<()> {
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(database.session_options("ebb/listen"));
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.listen(CHANNEL).await?;
+    let mut listener = answered(ANSWER_WITHIN, async {
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen(CHANNEL).await?;
+        Ok(listener)
+    })
+    .await?;
     if !echoes(database, &mut listener).await? {
         return Ok(());
     }
     hears.send_replace(true);
     loop {
-        // None means the connection was lost and made again: what was said meanwhile is seen by looking.
-        let _ = listener.try_recv().await?;
-        wake.notify_one();
+        match tokio::time::timeout(QUIET_FOR, listener.try_recv()).await {
+            // None means the connection was lost and made again: what was said meanwhile is seen by looking.
+            Ok(heard) => {
+                heard?;
+                wake.notify_one();
+            }
+            Err(_) if echoes(database, &mut listener).await? => {}
+            Err(_) => return Err(Error::unavailable("the listening connection does not answer")),
+        }
     }
 }
 
 async fn echoes(database: &Database, listener: &mut PgListener) -> Result<bool> {
     let word = Uuid::new_v4().to_string();
-    let mut tx = database.read().await?;
-    sqlx::query("SELECT pg_notify($1, $2)").persistent(false).bind(CHANNEL).bind(&word).execute(&mut *tx).await?;
-    tx.commit().await?;
+    answered(ANSWER_WITHIN, async {
+        let mut tx = database.read().await?;
+        sqlx::query("SELECT pg_notify($1, $2)").persistent(false).bind(CHANNEL).bind(&word).execute(&mut *tx).await?;
+        Ok(tx.commit().await?)
+    })
+    .await?;
     let heard = tokio::time::timeout(ECHO_WITHIN, async {
         loop {
             if listener.recv().await?.payload() == word {

@@ -124,4 +124,6 @@ pub(crate) struct Agenda {
 /// Where the agenda comes from: the policies in the database.
 pub(crate) trait Roster: Send + Sync {
     fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>>;
+    /// Looks at the backlog about once a minute, for gauges and samples; changes nothing that work depends on.
+    fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>>;
 }

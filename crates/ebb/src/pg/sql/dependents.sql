@@ -10,7 +10,8 @@ WITH own AS (
     SELECT 'pg_catalog.pg_type'::pg_catalog.regclass, oid FROM pg_catalog.pg_type
     WHERE typnamespace = pg_catalog.to_regnamespace('ebb')
 )
-SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what
+SELECT DISTINCT CASE WHEN r.oid IS NULL THEN pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+                     ELSE pg_catalog.pg_describe_object('pg_catalog.pg_class'::pg_catalog.regclass, r.ev_class, 0) END AS what
 FROM pg_catalog.pg_depend d
 JOIN own ON own.class = d.refclassid AND own.oid = d.refobjid
 -- A rule, a trigger, a default or a constraint belongs to the table it is on.

@@ -1,0 +1,214 @@
+//! `ebb status`: policies, what is due, the last run, who works on it and what holds it up.
+
+use std::time::Duration;
+
+use ebb::Result;
+use ebb::audit::Moment;
+use ebb::status::{PolicyStatus, Status, UnitStatus};
+
+use super::{Context, Outcome, output, words};
+
+/// Options of `ebb status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print everything as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
+    let status = context.engine.status().await?;
+    if args.json {
+        output::json(&status)?;
+    } else {
+        print(&status);
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(status: &Status) {
+    let mut rows = Vec::new();
+    for policy in &status.policies {
+        if policy.units.is_empty() {
+            rows.push(line(policy, None, status));
+        }
+        for (at, unit) in policy.units.iter().enumerate() {
+            let mut cells = line(policy, Some(unit), status);
+            if at > 0 {
+                (cells[0], cells[1]) = (String::new(), String::new());
+            }
+            rows.push(cells);
+        }
+    }
+    let header = ["policy", "state", "table", "pending", "oldest", "rows", "size", "last run", "next run"];
+    output::table(&header, rows, "no policies yet; `ebb apply` brings those of the file");
+    for policy in &status.policies {
+        details(policy, status);
+    }
+    println!();
+    nodes(status);
+    own(status);
+    audit(status);
+    if words::relative(status.policy_time, status.at) != "now" {
+        println!("clock   ebb.now() is {}, {}", status.policy_time, words::relative(status.policy_time, status.at));
+    }
+}
+
+fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let pending = |unit: &UnitStatus| {
+        let rows = unit.pending?;
+        Some(match unit.pending_is {
+            Some("counted") => words::number(rows),
+            Some("last_known") => format!("({})", words::number(rows)),
+            _ => words::about(rows, false),
+        })
+    };
+    let last = |unit: &UnitStatus| {
+        let run = unit.last_run.as_ref()?;
+        let when = words::relative(run.finished_at.unwrap_or(run.started_at), status.at);
+        Some(match run.status.as_str() {
+            "success" => when,
+            "running" => format!("running, {} so far", words::number(run.rows.max(0) as u64)),
+            other => format!("{other} {when}"),
+        })
+    };
+    let next = |unit: &UnitStatus| {
+        let text = unit.next_run.map(|next| words::upcoming(next, status.policy_time))?;
+        Some(if unit.triggered { "now".into() } else { text })
+    };
+    let active = ["active", "observe", "braked"].contains(&policy.state.as_str());
+    let cell = |value: Option<String>| value.unwrap_or_else(dash);
+    vec![
+        policy.policy.clone(),
+        policy.state.clone(),
+        unit.map_or_else(dash, |unit| unit.table.clone()),
+        cell(unit.and_then(pending)),
+        cell(unit.and_then(|unit| unit.oldest_due).map(|oldest| words::relative(oldest, status.policy_time))),
+        cell(unit.and_then(|unit| Some(words::about(unit.total_rows?, unit.pending_is == Some("counted"))))),
+        cell(unit.and_then(|unit| unit.table_bytes).map(words::bytes)),
+        cell(unit.and_then(last)),
+        if active { cell(unit.and_then(next)) } else { dash() },
+    ]
+}
+
+fn details(policy: &PolicyStatus, status: &Status) {
+    println!("\n{}", policy.policy);
+    if let Some(reason) = &policy.reason {
+        println!("  {}: {reason}", policy.state);
+    }
+    if let Some(remedy) = &policy.remedy {
+        println!("  end that with: {remedy}");
+    }
+    if let Some(problem) = &policy.problem {
+        println!("  could not look at its table: {problem}");
+    }
+    if policy.state == "disabled" {
+        println!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));
+    }
+    // Many partitions often say the same: each thing is said once, with the tables it holds for.
+    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    for unit in &policy.units {
+        for text in about(unit, status) {
+            match said.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, tables)) => tables.push(&unit.table),
+                None => said.push((text, vec![&unit.table])),
+            }
+        }
+    }
+    said.sort_by_key(|(_, tables)| std::cmp::Reverse(tables.len()));
+    for (text, tables) in said {
+        match (tables.as_slice(), policy.units.len()) {
+            (_, 1) => println!("  {text}"),
+            ([table], _) => println!("  {table}: {text}"),
+            (tables, all) if tables.len() == all => println!("  {text}"),
+            (tables, all) => println!("  {} of {all} tables: {text}", tables.len()),
+        }
+    }
+}
+
+fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
+    let mut said = Vec::new();
+    let ago = |moment: Moment| words::relative(moment, status.at);
+    if let Some(node) = &unit.held_by {
+        said.push(format!("held by {node}"));
+    }
+    if let Some(throttle) = &unit.throttle {
+        said.push(format!("rests: {throttle}"));
+    }
+    if let Some(run) = &unit.last_run {
+        let took = words::span(Duration::from_secs_f64(run.seconds.max(0.0)));
+        let mut text = format!("last run: {} {}", run.status, ago(run.finished_at.unwrap_or(run.started_at)));
+        text.push_str(&format!(", {} rows in {took}", words::number(run.rows.max(0) as u64)));
+        if let Some(rate) = run.rows_per_second {
+            text.push_str(&format!(", {} rows/s", words::about(rate as u64, false)));
+        }
+        if run.skipped > 0 {
+            text.push_str(&format!(", {} held by others", run.skipped));
+        }
+        // What the brake says is said above, and that observing deletes nothing is known.
+        if let Some(error) = run.error.as_ref().filter(|_| ["failed", "stopped"].contains(&run.status.as_str())) {
+            text.push_str(&format!(": {error}"));
+        }
+        said.push(text);
+    }
+    let last = unit.last_run.as_ref().map(|run| run.status.as_str());
+    match unit.last_success_at {
+        Some(success) if unit.failures > 0 => {
+            said.push(format!("failed {} times since its last success {}", unit.failures, ago(success)));
+        }
+        Some(success) if last != Some("success") => said.push(format!("last success {}", ago(success))),
+        Some(_) => {}
+        None if unit.failures > 0 => said.push(format!("failed {} times, never succeeded yet", unit.failures)),
+        None => said.push("no run has succeeded yet".into()),
+    }
+    if unit.pending_is == Some("last_known") {
+        let when = unit.counted_at.map(|at| words::relative(at, status.policy_time)).unwrap_or_default();
+        said.push(format!("counting takes too long now; the number in brackets is from {when}"));
+    }
+    if let Some(shape) = &unit.shape {
+        said.push(shape.clone());
+    }
+    if unit.index.is_none() && unit.table_bytes.is_some_and(|bytes| bytes > 1 << 20) {
+        said.push("no index starts with its column; `ebb doctor` has the statement and the cost".into());
+    }
+    if let Some(newest) = unit.newest_due {
+        said.push(format!("newest row due {}", words::relative(newest, status.policy_time)));
+    }
+    if let Some(vacuum) = &unit.vacuum {
+        said.push(format!("last VACUUM after a purge: {vacuum}"));
+    }
+    said
+}
+
+fn nodes(status: &Status) {
+    let alive: Vec<_> = status.nodes.iter().filter(|node| node.alive).collect();
+    if alive.is_empty() {
+        println!("nodes   none is running; `ebb run` starts one");
+    }
+    for node in alive {
+        let how = if node.listens { "listens" } else { "polls" };
+        let since = words::relative(node.started_at, status.at);
+        println!("node    {} ({}), started {since}, {how}", node.name, node.version);
+    }
+}
+
+/// Ebb's own chores, only where they need attention.
+fn own(status: &Status) {
+    for unit in status.own.iter().filter(|unit| unit.failures > 0) {
+        let error = unit.last_run.as_ref().and_then(|run| run.error.clone()).unwrap_or_default();
+        println!("own     {} on {} failed {} times: {error}", unit.chore, unit.table, unit.failures);
+    }
+}
+
+fn audit(status: &Status) {
+    let audit = &status.audit;
+    let more = if audit.more { "more than " } else { "" };
+    match audit.unsealed {
+        0 => println!("audit   every record is sealed"),
+        unsealed => println!("audit   {more}{} records wait for a seal", words::number(unsealed.max(0) as u64)),
+    }
+    if let Some(blocker) = &audit.blocked_by {
+        println!("        {blocker}");
+    }
+}

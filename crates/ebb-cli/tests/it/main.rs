@@ -1,0 +1,9 @@
+//! The `ebb` binary on a real PostgreSQL. One binary, so that every test shares one server.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
+
+mod commands;
+mod demo;
+mod faults;
+mod insight;
+mod shell;

@@ -1,0 +1,186 @@
+//! The work: policies that stopped, runs that fail or never come, brakes, pauses, nodes, seals.
+
+use std::time::Duration;
+
+use super::{Action, Finding, Fix, Severity};
+use crate::audit::{self, BlockerKind, Moment};
+use crate::plan::{interval, words};
+use crate::policy::Stored;
+use crate::status::{self, PolicyRow, UnitRow, since};
+use crate::{Engine, Result};
+
+/// So many failures in a row are no accident.
+const FAILING: i32 = 3;
+/// Records that wait for a seal although somebody seals.
+const MANY_UNSEALED: i64 = 50_000;
+
+/// Policies that a node had to stop. Where the cause is gone, they can start again.
+pub(super) async fn stopped(engine: &Engine, stored: &[Stored]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for stored in stored.iter().filter(|stored| stored.enabled) {
+        let Some(reason) = &stored.stopped else { continue };
+        let finding = Finding::fail("stopped", Some(&stored.name), format!("stopped: {reason}"));
+        findings.push(match engine.would_run(stored).await {
+            Err(error) if error.is_unavailable() => return Err(error),
+            Err(error) => finding.fix(Fix::advice(match error.hint() {
+                Some(hint) => format!("still so: {error}; {hint}; then: ebb apply"),
+                None => format!("still so: {error}; mend it, then: ebb apply"),
+            })),
+            Ok(()) => {
+                let mut finding = finding;
+                finding.evidence.push_str(" (the cause is gone)");
+                finding.fix(Fix::command("ebb apply").run(Action::Restart(stored.name.clone())))
+            }
+        });
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("stopped", "no policy has been stopped"));
+    }
+    Ok(findings)
+}
+
+/// Brakes and pauses: somebody is asked, or has said no.
+pub(super) async fn held_up(engine: &Engine) -> Result<Vec<Finding>> {
+    let mut tx = engine.database().read().await?;
+    let policies = status::policies(&mut tx).await?;
+    tx.rollback().await?;
+    let held = policies.iter().filter(|policy| ["paused", "braked"].contains(&policy.state.as_str()));
+    let findings: Vec<Finding> = held
+        .map(|policy| {
+            let check = if policy.state == "paused" { "paused" } else { "brake" };
+            let text = policy.reason.clone().unwrap_or_else(|| policy.state.clone());
+            let finding = Finding::warn(check, Some(&policy.name), text);
+            match &policy.remedy {
+                Some(remedy) => finding.fix(Fix::command(remedy.clone())),
+                None => finding,
+            }
+        })
+        .collect();
+    Ok(match findings.is_empty() {
+        true => vec![Finding::ok("brake", "no policy is paused or held by its brake")],
+        false => findings,
+    })
+}
+
+/// Runs that fail, runs whose node is gone, work that nobody has done for three intervals.
+pub(super) async fn stuck(engine: &Engine) -> Result<Vec<Finding>> {
+    let mut tx = engine.database().read().await?;
+    let policies = status::policies(&mut tx).await?;
+    let units = status::units(&mut tx).await?;
+    let (_, now) = status::clocks(&mut tx).await?;
+    tx.rollback().await?;
+    let mut findings = Vec::new();
+    for unit in &units {
+        let policy = policies.iter().find(|policy| policy.name == unit.policy && policy.kind == "expire");
+        findings.extend(failing(unit));
+        if unit.orphaned {
+            let text = format!(
+                "run {} on {} says it is running, and its node is gone; the next run takes over what is left",
+                unit.run.unwrap_or(0),
+                unit.leaf
+            );
+            let finding = Finding::warn("stuck", Some(&unit.policy), text);
+            findings.push(finding.fix(Fix::command("ebb run")));
+        }
+        findings.extend(policy.and_then(|policy| overdue(unit, policy, now)));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("stuck", "no work is stuck"));
+    }
+    Ok(findings)
+}
+
+fn failing(unit: &UnitRow) -> Option<Finding> {
+    if unit.failures == 0 {
+        return None;
+    }
+    let severity = if unit.failures >= FAILING { Severity::Fail } else { Severity::Warn };
+    let error = unit.error.as_deref().unwrap_or("no reason was recorded");
+    let times = if unit.failures == 1 { "once".to_owned() } else { format!("{} times in a row", unit.failures) };
+    let text = format!("{} on {} failed {times}: {error}", unit.chore, unit.leaf);
+    Some(Finding::new(severity, "stuck", Some(&unit.policy), text))
+}
+
+fn overdue(unit: &UnitRow, policy: &PolicyRow, now: Moment) -> Option<Finding> {
+    if policy.state != "active" || unit.held_by.is_some() {
+        return None;
+    }
+    let expire = policy.expire().ok()?;
+    let mut patience = interval(&expire).saturating_mul(3);
+    if expire.window.is_some() {
+        patience += Duration::from_secs(86_400);
+    }
+    let from = unit.last_success_at.unwrap_or(policy.changed_at);
+    let age = since(from, now);
+    if age <= patience {
+        return None;
+    }
+    let last = match unit.last_success_at {
+        Some(_) => format!("nothing on {} has succeeded for {}", unit.leaf, words(age)),
+        None => format!("nothing on {} has ever succeeded, {} after the policy was made", unit.leaf, words(age)),
+    };
+    let text = format!("{last}, more than three times its interval ({})", crate::policy::human(interval(&expire)));
+    let fix = Fix::command(format!("ebb run --once --only {}", unit.policy));
+    Some(Finding::fail("stuck", Some(&unit.policy), text).fix(fix))
+}
+
+/// Whether anybody works at all, and hears what happens.
+pub(super) async fn nodes(engine: &Engine) -> Result<Vec<Finding>> {
+    let mut tx = engine.database().read().await?;
+    let nodes = status::nodes(&mut tx).await?;
+    tx.rollback().await?;
+    let alive: Vec<_> = nodes.iter().filter(|node| node.alive).collect();
+    if alive.is_empty() {
+        let finding = Finding::warn("nodes", None, "no node is running");
+        return Ok(vec![finding.fix(Fix::command("ebb run, or `ebb run --once` from a timer"))]);
+    }
+    let deaf = alive.iter().filter(|node| node.steady && !node.listens);
+    let mut findings: Vec<Finding> = deaf
+        .map(|node| {
+            let text = "LISTEN does not work, so it polls: changes are seen within seconds, not at once";
+            let hint = "behind a transaction pooler, name a way past it: direct_url in [database]";
+            Finding::warn("nodes", Some(&node.name), text).fix(Fix::advice(hint))
+        })
+        .collect();
+    let names: Vec<&str> = alive.iter().map(|node| node.name.as_str()).collect();
+    findings.push(Finding::ok("nodes", format!("running: {}", names.join(", "))));
+    Ok(findings)
+}
+
+/// Whether deletions are being sealed.
+pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
+    let mut tx = engine.database().read().await?;
+    let unsealed = audit::unsealed(&mut tx, MANY_UNSEALED).await?;
+    let blocker = audit::blocker(&mut tx).await?;
+    tx.rollback().await?;
+    let mut findings = Vec::new();
+    match &engine.keys().signing {
+        None => {
+            let text = format!("no signing key is configured: {unsealed} audit records are kept, and none is sealed");
+            let hint = "set signing_key = \"file:ebb-audit.key\" in [audit], then: ebb apply";
+            findings.push(Finding::warn("audit", None, text).fix(Fix::advice(hint)));
+        }
+        Some(path) if !path.exists() => {
+            let text = format!("the signing key {} is not there, so nothing is sealed from here", path.display());
+            findings.push(Finding::warn("audit", None, text).fix(Fix::command("ebb apply")));
+        }
+        Some(_) if unsealed >= MANY_UNSEALED && blocker.is_none() => {
+            let text = format!("more than {unsealed} records wait for a seal");
+            findings.push(Finding::warn("audit", None, text).fix(Fix::command("ebb run --once --only audit")));
+        }
+        Some(_) => findings.push(Finding::ok("audit", format!("{unsealed} records wait for the next seal"))),
+    }
+    if let Some(blocker) = blocker {
+        let fix = match &blocker.kind {
+            BlockerKind::Process(pid) => Some(format!("SELECT pg_terminate_backend({pid});")),
+            BlockerKind::Prepared(gid) => Some(format!("ROLLBACK PREPARED {};", crate::pg::Literal(gid))),
+            BlockerKind::Unknown => None,
+        };
+        let finding = Finding::warn("audit", None, blocker.to_string());
+        findings.push(match fix {
+            Some(fix) => finding.fix(Fix::sql(fix)),
+            None => finding,
+        });
+    }
+    Ok(findings)
+}

@@ -1,0 +1,61 @@
+//! What plan reads: sizes, speeds of earlier runs, next times, and how fast this server reads a table.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::audit::Moment;
+use crate::expire::store::{Target, as_role, back_from_role};
+use crate::{Result, sql};
+
+/// How many pages are read to measure how fast pages are read.
+const MEASURED_PAGES: u64 = 1_000;
+
+pub(crate) async fn total_bytes(connection: &mut PgConnection, leaf: u32) -> Result<u64> {
+    let bytes: Option<i64> = sql!("total_bytes" scalar Option<i64>).bind(i64::from(leaf)).fetch_one(connection).await?;
+    Ok(bytes.unwrap_or(0).max(0) as u64)
+}
+
+/// Rows a second, by policy, of the last runs that were large enough to tell.
+pub(crate) async fn rates(connection: &mut PgConnection) -> Result<HashMap<String, f64>> {
+    Ok(sql!("rates" as (String, f64)).fetch_all(connection).await?.into_iter().collect())
+}
+
+/// What the database knows of a policy besides its keys.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Known {
+    pub(crate) policy: String,
+    pub(crate) next_at: Option<Moment>,
+    pub(crate) allow_rows: Option<i64>,
+    pub(crate) paused: Option<String>,
+}
+
+pub(crate) async fn known(connection: &mut PgConnection) -> Result<Vec<Known>> {
+    Ok(sql!("known" as Known).fetch_all(connection).await?)
+}
+
+/// The time that cutoffs go by; the server's where there is no `ebb` schema.
+pub(crate) async fn now(connection: &mut PgConnection, migrated: bool) -> Result<Moment> {
+    let query = if migrated { "SELECT ebb.now()" } else { "SELECT now()" };
+    Ok(sqlx::query_scalar(query).persistent(false).fetch_one(connection).await?)
+}
+
+/// How long one pass over a leaf takes, from the time its first pages take.
+pub(crate) async fn scan_time(connection: &mut PgConnection, target: &Target, pages: u64) -> Result<Duration> {
+    let measured = pages.min(MEASURED_PAGES);
+    if measured == 0 {
+        return Ok(Duration::ZERO);
+    }
+    let sql = format!(
+        "SELECT count(*) FROM ONLY {} WHERE ctid < '({measured},0)'::tid AND {}",
+        target.leaf,
+        target.condition()
+    );
+    as_role(connection, target.role.as_ref()).await?;
+    let began = Instant::now();
+    sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&mut *connection).await?;
+    let took = began.elapsed();
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok(took.mul_f64(pages as f64 / measured as f64))
+}

@@ -1,0 +1,409 @@
+//! `ebb status`: policies, what is due, how the last run went, who works on it and what holds it up. The same look keeps
+//! the gauges and samples of a node fresh. Invariant: every look at a user's table is bounded in time; where it takes too
+//! long the last known numbers are shown, and said to be that.
+
+mod store;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::audit::{self, Moment};
+use crate::expire::due::Clock;
+use crate::pg::Database;
+use crate::plan::survey::{self, Surveyed};
+use crate::policy::{Expire, Kind, Policy};
+use crate::spine::metrics;
+use crate::{Engine, Error, Result, pg};
+pub use store::NodeStatus;
+pub(crate) use store::{Look, PolicyRow, UnitRow, clocks, nodes, policies, units};
+
+/// All looks at tables together take no longer than about this.
+const LOOK_FOR: Duration = Duration::from_secs(8);
+/// Unsealed records are counted no further.
+const COUNT_UNSEALED: i64 = 100_000;
+
+/// How everything stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// When this was true.
+    pub at: Moment,
+    /// The time that cutoffs go by: the same, unless somebody moved the clock of a test.
+    pub policy_time: Moment,
+    /// The policies that nodes work on.
+    pub policies: Vec<PolicyStatus>,
+    /// What Ebb does for itself: its own tables, the audit's seals.
+    pub own: Vec<UnitStatus>,
+    /// The nodes that were seen lately.
+    pub nodes: Vec<NodeStatus>,
+    /// The audit.
+    pub audit: AuditStatus,
+}
+
+/// One policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyStatus {
+    /// What sort.
+    pub kind: String,
+    /// Its name.
+    pub policy: String,
+    /// `active`, `observe`, `paused`, `braked`, `stopped` or `disabled`.
+    pub state: String,
+    /// Why it is paused, braked or stopped.
+    pub reason: Option<String>,
+    /// The command that ends that.
+    pub remedy: Option<String>,
+    /// How often it runs.
+    pub cadence: Option<String>,
+    /// Its version.
+    pub version: i64,
+    /// When it was changed last.
+    pub changed_at: Moment,
+    /// By whom.
+    pub changed_by: String,
+    /// Its tables, leaf by leaf.
+    pub units: Vec<UnitStatus>,
+    /// Why its table could not be looked at.
+    pub problem: Option<String>,
+}
+
+/// One unit: a chore on one leaf table.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnitStatus {
+    /// What is done.
+    pub chore: String,
+    /// For which policy.
+    pub policy: String,
+    /// The table.
+    pub table: String,
+    /// Due rows.
+    pub pending: Option<u64>,
+    /// Whether `pending` was `counted` just now, `estimated` from a sample, or is the `last_known`.
+    pub pending_is: Option<&'static str>,
+    /// When the last known number was taken.
+    pub counted_at: Option<Moment>,
+    /// When the oldest pending row became due.
+    pub oldest_due: Option<Moment>,
+    /// When the newest row of the table is due.
+    pub newest_due: Option<Moment>,
+    /// Rows in the table.
+    pub total_rows: Option<u64>,
+    /// What it takes on disk, with indexes.
+    pub table_bytes: Option<u64>,
+    /// The index that starts with the column; none when there is none.
+    pub index: Option<String>,
+    /// How runs go through the table, and why.
+    pub shape: Option<String>,
+    /// The last run.
+    pub last_run: Option<RunStatus>,
+    /// When a run last came to its end.
+    pub last_success_at: Option<Moment>,
+    /// When the next is due; `-infinity`: at once.
+    pub next_run: Option<Moment>,
+    /// Somebody asked for it.
+    pub triggered: bool,
+    /// Who works on it at the moment.
+    pub held_by: Option<String>,
+    /// Why it rests at the moment.
+    pub throttle: Option<String>,
+    /// What became of the last VACUUM.
+    pub vacuum: Option<String>,
+    /// Failures in a row.
+    pub failures: i32,
+}
+
+/// A run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunStatus {
+    /// Its number.
+    pub run: i64,
+    /// `running`, `success`, `failed`, `stopped`, `braked`, `observed` or `abandoned`.
+    pub status: String,
+    /// Rows changed.
+    pub rows: i64,
+    /// Batches committed.
+    pub batches: i64,
+    /// Due rows that others held.
+    pub skipped: i64,
+    /// When it began.
+    pub started_at: Moment,
+    /// When it ended.
+    pub finished_at: Option<Moment>,
+    /// How long it took.
+    pub seconds: f64,
+    /// How fast it went.
+    pub rows_per_second: Option<f64>,
+    /// Why it failed or stopped.
+    pub error: Option<String>,
+}
+
+/// The audit, as far as it is not sealed.
+#[derive(Debug, Clone, Serialize)]
+pub struct AuditStatus {
+    /// Records that wait for a seal.
+    pub unsealed: i64,
+    /// Whether there are more than were counted.
+    pub more: bool,
+    /// The transaction that keeps them from being sealed.
+    pub blocked_by: Option<String>,
+}
+
+impl Engine {
+    /// How everything stands.
+    pub async fn status(&self) -> Result<Status> {
+        let mut tx = self.database().read().await?;
+        if pg::schema_version(&mut tx).await?.is_none_or(|version| version < pg::latest_version()) {
+            return Err(Error::refused("the ebb schema is missing or older than this binary")
+                .with_hint("run `ebb apply`, or `ebb migrate` as its owner"));
+        }
+        let (policy_time, at) = store::clocks(&mut tx).await?;
+        let policies = store::policies(&mut tx).await?;
+        let units = store::units(&mut tx).await?;
+        let nodes = store::nodes(&mut tx).await?;
+        let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
+        let blocked_by = audit::blocker(&mut tx).await?.map(|blocker| blocker.to_string());
+        tx.commit().await?;
+
+        let until = Instant::now() + LOOK_FOR;
+        let mut own: Vec<UnitStatus> = units.iter().map(UnitStatus::from).collect();
+        let mut shown = Vec::new();
+        for row in policies {
+            let kind = Kind::parse(&row.kind).map_err(|invalid| Error::failed(invalid.message))?;
+            if matches!(kind, Kind::Settings | Kind::Once | Kind::Sink) {
+                continue;
+            }
+            let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
+            own = rest;
+            shown.push(self.policy_status(row, mine, until).await?);
+        }
+        own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
+        let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
+        Ok(Status { at, policy_time, policies: shown, own, nodes, audit })
+    }
+
+    async fn policy_status(&self, row: PolicyRow, units: Vec<UnitStatus>, until: Instant) -> Result<PolicyStatus> {
+        let policy = row.expire();
+        let mut status = PolicyStatus {
+            kind: row.kind,
+            policy: row.name,
+            state: row.state,
+            reason: row.reason,
+            remedy: row.remedy,
+            cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()),
+            version: row.version,
+            changed_at: row.changed_at,
+            changed_by: row.changed_by,
+            units,
+            problem: None,
+        };
+        if status.state == "disabled" {
+            return Ok(status);
+        }
+        let seen = match policy {
+            Ok(policy) => look_at(self.database(), &policy, until).await,
+            Err(error) => Err(error),
+        };
+        match seen {
+            Ok(seen) => status.units = join(&status.policy, status.units, seen),
+            Err(error) if error.is_unavailable() => return Err(error),
+            Err(error) if status.state == "stopped" => tracing::debug!(error = %error, "A stopped policy"),
+            Err(error) => status.problem = Some(error.to_string()),
+        }
+        Ok(status)
+    }
+}
+
+/// What a look at one leaf found: the leaf always, the numbers where there was time.
+pub(crate) struct Seen {
+    pub(crate) surveyed: Surveyed,
+    pub(crate) look: Option<Look>,
+}
+
+/// Looks at the leaves of a policy's table, until the time is up.
+pub(crate) async fn look_at(database: &Database, policy: &Expire, until: Instant) -> Result<Vec<Seen>> {
+    let mut tx = database.read().await?;
+    let survey = survey::survey(&mut tx, policy, Clock::Ebb).await?;
+    tx.rollback().await?;
+    let mut seen = Vec::new();
+    for surveyed in survey.leaves {
+        let look = match Instant::now() < until {
+            true => store::look(database, &surveyed.target, surveyed.pages, surveyed.index.is_some()).await,
+            false => Err(Error::failed("no time left")),
+        };
+        let look = match look {
+            Err(error) if error.is_unavailable() => return Err(error),
+            look => look.ok(),
+        };
+        seen.push(Seen { surveyed, look });
+    }
+    Ok(seen)
+}
+
+/// Brings what was just seen together with what is stored about the units.
+fn join(policy: &str, stored: Vec<UnitStatus>, seen: Vec<Seen>) -> Vec<UnitStatus> {
+    let mut stored: HashMap<String, UnitStatus> = stored.into_iter().map(|unit| (unit.table.clone(), unit)).collect();
+    let mut units: Vec<UnitStatus> = seen
+        .into_iter()
+        .map(|Seen { surveyed, look }| {
+            let table = surveyed.leaf.relation.label();
+            let mut unit = stored.remove(&table).unwrap_or_else(|| UnitStatus::new("expire", policy, &table));
+            unit.table_bytes = Some(surveyed.bytes);
+            unit.total_rows = Some(surveyed.leaf.rows);
+            unit.index = surveyed.index;
+            if let Ok(shape) = surveyed.shape {
+                unit.shape = Some(shape.to_string());
+            }
+            if let Some(look) = look {
+                unit.pending = Some(look.due);
+                unit.pending_is = Some(if look.exact { "counted" } else { "estimated" });
+                unit.total_rows = Some(look.total);
+                unit.oldest_due = look.oldest_due;
+                unit.newest_due = look.newest;
+                unit.counted_at = None;
+            }
+            unit
+        })
+        .collect();
+    // A leaf that is gone by now, until the node forgets it.
+    units.extend(stored.into_values());
+    units.sort_by(|a, b| a.table.cmp(&b.table));
+    units
+}
+
+impl PolicyRow {
+    /// The expire policy that this row is.
+    pub(crate) fn expire(&self) -> Result<Expire> {
+        let kind = Kind::parse(&self.kind).map_err(|invalid| Error::config(invalid.message))?;
+        let spec = self.spec.as_object().cloned().unwrap_or_default();
+        match Policy::parse(kind, &self.name, &spec) {
+            Ok(Policy::Expire(expire)) => Ok(expire),
+            Ok(_) => Err(Error::config(format!("policy {} is not about a table", self.name))),
+            Err(errors) => Err(Error::config(format!("policy {}: {errors}", self.name))),
+        }
+    }
+}
+
+impl UnitStatus {
+    fn new(chore: &str, policy: &str, table: &str) -> Self {
+        Self {
+            chore: chore.to_owned(),
+            policy: policy.to_owned(),
+            table: table.to_owned(),
+            pending: None,
+            pending_is: None,
+            counted_at: None,
+            oldest_due: None,
+            newest_due: None,
+            total_rows: None,
+            table_bytes: None,
+            index: None,
+            shape: None,
+            last_run: None,
+            last_success_at: None,
+            next_run: None,
+            triggered: false,
+            held_by: None,
+            throttle: None,
+            vacuum: None,
+            failures: 0,
+        }
+    }
+}
+
+impl From<&UnitRow> for UnitStatus {
+    fn from(row: &UnitRow) -> Self {
+        let last_run = match (row.run, row.started_at) {
+            (Some(run), Some(started_at)) => Some(RunStatus {
+                run,
+                status: match row.orphaned {
+                    true => "abandoned".to_owned(),
+                    false => row.status.clone().unwrap_or_default(),
+                },
+                rows: row.rows.unwrap_or(0),
+                batches: row.batches.unwrap_or(0),
+                skipped: row.skipped.unwrap_or(0),
+                started_at,
+                finished_at: row.finished_at,
+                seconds: row.seconds.unwrap_or(0.0),
+                rows_per_second: row.rows_per_second,
+                error: row.error.clone(),
+            }),
+            _ => None,
+        };
+        Self {
+            pending: row.pending.map(|rows| rows.max(0) as u64),
+            pending_is: row.pending.map(|_| "last_known"),
+            counted_at: row.counted_at,
+            oldest_due: row.oldest_due.filter(|_| row.pending > Some(0)),
+            shape: row.shape.clone(),
+            last_run,
+            last_success_at: row.last_success_at,
+            next_run: Some(row.next_at),
+            triggered: row.triggered,
+            held_by: row.held_by.clone(),
+            throttle: row.throttle.clone(),
+            vacuum: row.vacuum.clone(),
+            failures: row.failures,
+            ..Self::new(&row.chore, &row.policy, &row.leaf)
+        }
+    }
+}
+
+/// Brings gauges and samples up to date; a node calls it about once a minute. Each node looks for itself, since a run
+/// knows how much was due in the whole table and not what is left in a leaf; samples are written once for all nodes.
+pub(crate) async fn observe(database: &Database) -> Result<()> {
+    let mut tx = database.read().await?;
+    let policies = store::policies(&mut tx).await?;
+    let units = store::units(&mut tx).await?;
+    let (policy_time, _) = store::clocks(&mut tx).await?;
+    let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
+    tx.commit().await?;
+    metrics::unsealed(unsealed.max(0) as u64);
+
+    let until = Instant::now() + LOOK_FOR;
+    let mut tables: BTreeMap<String, (u64, Option<Moment>)> = BTreeMap::new();
+    for row in policies.iter().filter(|row| !["disabled", "stopped"].contains(&row.state.as_str())) {
+        let Ok(policy) = row.expire() else { continue };
+        let seen = look_at(database, &policy, until).await.unwrap_or_default();
+        let mine = units.iter().filter(|unit| unit.policy == row.name);
+        for unit in mine {
+            let look = seen.iter().find(|seen| seen.surveyed.leaf.relation.label() == unit.leaf);
+            let (pending, oldest) = match look.and_then(|seen| seen.look) {
+                Some(look) => {
+                    let mut tx = database.read().await?;
+                    store::note_backlog(&mut tx, &unit.unit, &look).await?;
+                    tx.commit().await?;
+                    (look.due, look.oldest_due)
+                }
+                None => match unit.pending {
+                    Some(pending) => (pending.max(0) as u64, unit.oldest_due),
+                    None => continue,
+                },
+            };
+            let entry = tables.entry(unit.leaf.clone()).or_default();
+            entry.0 += pending;
+            let oldest = oldest.filter(|_| pending > 0);
+            entry.1 = match (entry.1, oldest) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+    }
+    for (table, (pending, oldest)) in &tables {
+        metrics::pending_in(table, *pending);
+        metrics::oldest_pending(table, oldest.map_or(Duration::ZERO, |oldest| since(oldest, policy_time)));
+    }
+    let mut tx = database.read().await?;
+    store::sample(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// How long ago; nothing when it is yet to come.
+pub(crate) fn since(moment: Moment, now: Moment) -> Duration {
+    match (moment.timestamp(), now.timestamp()) {
+        (Some(then), Some(now)) => now.duration_since(then).try_into().unwrap_or(Duration::ZERO),
+        _ => Duration::ZERO,
+    }
+}
