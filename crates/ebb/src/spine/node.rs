@@ -412,7 +412,8 @@ impl Node {
     async fn refresh(&mut self) -> Result<()> {
         let Agenda { works, pacing } = self.roster.agenda(&self.shared.database, &self.options.name).await?;
         let now = self.shared.now();
-        let mut by_policy: BTreeMap<(String, &'static str), (Vec<String>, &Arc<dyn Work>)> = BTreeMap::new();
+        type Leaves<'a> = (Vec<String>, &'a Arc<dyn Work>);
+        let mut by_policy: BTreeMap<(String, &'static str), Leaves<'_>> = BTreeMap::new();
         for work in &works {
             let unit = work.unit();
             let of = by_policy.entry((unit.policy.clone(), unit.chore.as_str())).or_insert((Vec::new(), work));
