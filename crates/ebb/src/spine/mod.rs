@@ -1,5 +1,5 @@
 //! The spine that every duty stands on: units under leases, batches that are fenced and bounded, a runner that owns
-//! time, pacing that yields. A duty is a [`Chore`]: it knows how to do one batch and nothing else.
+//! time, pacing that yields. A duty is a chore: it knows how to do one batch and nothing else.
 
 pub(crate) mod batch;
 pub(crate) mod metrics;

@@ -110,15 +110,11 @@ impl Run {
             }
             Prepared::Ended { status, due, note } => {
                 self.due = Some(due);
-                metrics::pending(&self.claim.unit, due);
                 let next_at = self.work.next_at(self.shared.now(), 0);
                 self.finish(status, Some(note), 0, next_at, None, Some(due)).await.map(Some)
             }
             Prepared::Go { mut chore, mut pacer, due } => {
                 self.due = due;
-                if let Some(due) = due {
-                    metrics::pending(&self.claim.unit, due);
-                }
                 let halted = self.batches(run, chore.as_mut(), &mut pacer).await;
                 self.end(chore.as_ref(), halted).await
             }
@@ -328,7 +324,11 @@ impl Run {
             error: note.clone(),
             skipped,
             due: self.due,
-            succeeded: status != Status::Failed,
+            succeeded: match status {
+                Status::Success | Status::Observed => Some(true),
+                Status::Failed => Some(false),
+                Status::Stopped | Status::Braked => None,
+            },
             next_at,
             shape,
             pending,
@@ -398,7 +398,7 @@ impl Run {
                 error: note,
                 skipped: 0,
                 due: self.due,
-                succeeded: false,
+                succeeded: Some(false),
                 next_at,
                 shape: None,
                 pending: None,

@@ -147,7 +147,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) error: Option<String>,
     pub(crate) skipped: u64,
     pub(crate) due: Option<u64>,
-    pub(crate) succeeded: bool,
+    /// `None` when it neither succeeded nor failed: it was stopped, or its brake stopped it.
+    pub(crate) succeeded: Option<bool>,
     pub(crate) next_at: Timestamp,
     pub(crate) shape: Option<&'a str>,
     pub(crate) pending: Option<u64>,
@@ -229,4 +230,10 @@ pub(crate) async fn wal_position(connection: &mut PgConnection) -> Result<i64> {
         .persistent(false)
         .fetch_one(connection)
         .await?)
+}
+
+/// This node is no longer alive.
+pub(crate) async fn leave(connection: &mut PgConnection, id: Uuid) -> Result<()> {
+    sql!("leave").bind(id).execute(connection).await?;
+    Ok(())
 }
