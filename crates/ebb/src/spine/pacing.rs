@@ -8,9 +8,12 @@ use crate::policy::Pacing;
 /// What a batch aims at when nobody else works on the server.
 const TARGET_ALONE: Duration = Duration::from_millis(50);
 /// What it aims at beside other work: short enough that nobody waits for a row or a core noticeably.
-const TARGET_BESIDE: Duration = Duration::from_millis(8);
+const TARGET_BESIDE: Duration = Duration::from_millis(12);
 /// Beside other work a batch is followed by this many times its own duration of rest.
-const REST_BESIDE: f64 = 1.0;
+const REST_BESIDE: f64 = 1.2;
+/// Being slow shrinks a batch to this share of its first size and no further: below it the fixed cost of a transaction
+/// is what takes the time, and smaller batches would only be less useful. Trouble still halves on.
+const FLOOR: f64 = 0.05;
 
 /// How the server is doing, at one look.
 #[derive(Debug, Clone, Default, PartialEq, sqlx::FromRow)]
@@ -95,6 +98,7 @@ pub fn veto(signals: &Signals, limits: &Pacing) -> Option<Veto> {
 pub struct Pacer {
     size: f64,
     min: f64,
+    floor: f64,
     max: f64,
     fixed: Option<(u64, Duration)>,
     beside: bool,
@@ -105,7 +109,8 @@ impl Pacer {
     /// Adapts within bounds, starting small.
     pub fn adaptive(start: u64, min: u64, max: u64) -> Self {
         debug_assert!(0 < min && min <= start && start <= max);
-        Self { size: start as f64, min: min as f64, max: max as f64, fixed: None, beside: false, started: false }
+        let floor = (start as f64 * FLOOR).max(min as f64);
+        Self { size: start as f64, min: min as f64, floor, max: max as f64, fixed: None, beside: false, started: false }
     }
 
     /// Rows and pause as the policy fixes them; trouble still halves until the next success.
@@ -114,6 +119,7 @@ impl Pacer {
         Self {
             size: rows as f64,
             min: 1.0,
+            floor: 1.0,
             max: rows as f64,
             fixed: Some((rows, pause)),
             beside: false,
@@ -143,7 +149,8 @@ impl Pacer {
         }
         let target = if self.beside { TARGET_BESIDE } else { TARGET_ALONE };
         let ratio = target.as_secs_f64() / took.as_secs_f64().max(1e-4);
-        self.size = (self.size * ratio.clamp(0.5, 1.2)).clamp(self.min, self.max);
+        let least = self.floor.min(self.size);
+        self.size = (self.size * ratio.clamp(0.5, 1.2)).clamp(least, self.max);
         if self.beside { took.mul_f64(REST_BESIDE) } else { Duration::ZERO }
     }
 
@@ -264,7 +271,7 @@ mod tests {
                 pacer.after(took);
             }
             let took = pacer.size() as f64 / rate as f64;
-            prop_assert!((0.035..0.065).contains(&took) || pacer.size() <= 12, "{took}");
+            prop_assert!((0.035..0.065).contains(&took) || pacer.size() <= 25, "{took}");
         }
     }
 }
