@@ -175,7 +175,7 @@ fn trust(context: &Context, key: Option<PathBuf>) -> Result<(TrustedKeys, Option
         }
     };
     let destination = match &audit.publish {
-        Some(publish) => Some(Destination::parse(publish)?),
+        Some(publish) => Some(Destination::File(publish.clone())),
         None => signing.map(Destination::beside),
     };
     let published = destination.map(|destination| destination.read()).transpose()?.flatten();

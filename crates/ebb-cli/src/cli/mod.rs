@@ -184,13 +184,13 @@ impl Context {
             }
         };
         let database = Database::open(target, 16, "ebb/cli");
-        let engine = Engine::new(database, keys(&config)?);
+        let engine = Engine::new(database, keys(&config));
         Ok(Self { config, engine, embedded })
     }
 
     /// On an embedded server that was started elsewhere; closing stops it.
     pub(crate) fn with_embedded(config: Config, database: Database, embedded: Embedded) -> Result<Self> {
-        let engine = Engine::new(database, keys(&config)?);
+        let engine = Engine::new(database, keys(&config));
         Ok(Self { config, engine, embedded: Some(embedded) })
     }
 
@@ -211,11 +211,11 @@ impl Context {
 }
 
 /// Where the keys are. `ebb apply` creates missing ones; nobody else does.
-fn keys(config: &Config) -> Result<Keys> {
+fn keys(config: &Config) -> Keys {
     let path = |secret: &Option<ebb::config::Secret>| secret.as_ref()?.path().map(PathBuf::from);
-    Ok(Keys {
+    Keys {
         signing: path(&config.audit.signing_key),
         subject: path(&config.audit.subject_key),
-        publish: config.audit.publish.as_deref().map(ebb::audit::Destination::parse).transpose()?,
-    })
+        publish: config.audit.publish.clone().map(ebb::audit::Destination::File),
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         name: config.node.name.clone().unwrap_or_else(node_name),
         lease: config.node.lease,
         stop_within: config.database.stop_within,
+        poll: config.node.poll,
         only,
     };
     let shutdown = Shutdown::new();

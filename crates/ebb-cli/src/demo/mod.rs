@@ -255,8 +255,8 @@ impl Demo<'_> {
                 if run.rows > 0 {
                     let took = human(rounded(Duration::from_secs_f64(run.seconds.max(0.0))));
                     let (rows, batches) = (run.rows.unsigned_abs(), run.batches.unsigned_abs());
-                    let (rows, batches) =
-                        (output::plural(rows, "row"), output::plural(batches, "batch").replace("batchs", "batches"));
+                    let rows = output::plural(rows, "row");
+                    let batches = format!("{batches} {}", if batches == 1 { "batch" } else { "batches" });
                     say!("{}: deleted {rows} of {} in {batches}, {took}", run.policy, run.leaf);
                 }
             }

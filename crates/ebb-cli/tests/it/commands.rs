@@ -200,7 +200,7 @@ async fn the_audit_lists_and_verifies_and_finds_a_changed_byte() {
     let page = shell.ok(&["audit", "list", "--limit", "1"]);
     assert!(page.contains("--after "), "{page}");
     assert!(shell.ok(&["audit", "list", "--policy", "nobody"]).contains("no record fits"));
-    assert_eq!(shell.into_head(&["audit", "list"]).code, 0);
+    assert_eq!(shell.piped_into_head(&["audit", "list"]).code, 0);
 
     database.execute("UPDATE ebb.audit SET rows = rows + 1 WHERE action = 'expire'").await;
     let told = shell.fails(3, &["audit", "verify"]);
@@ -280,7 +280,7 @@ fn completions_and_manual_need_neither_configuration_nor_database() {
     assert!(shell.ok(&["man"]).contains(".TH ebb"));
     shell.ok(&["man", "--dir", "pages"]);
     assert!(shell.read("pages/ebb-policy-set.1").contains("KEY=VALUE"));
-    assert_eq!(shell.into_head(&["completions", "zsh"]).code, 0);
+    assert_eq!(shell.piped_into_head(&["completions", "zsh"]).code, 0);
     assert!(!shell.dir.path().join(".ebb").exists());
     assert!(shell.fails(2, &["completions", "tcsh"]).contains("possible values"));
 }

@@ -83,7 +83,7 @@ impl Shell {
     }
 
     /// Types a command whose reader goes away after the first line.
-    pub(crate) fn into_head(&self, args: &[&str]) -> Answer {
+    pub(crate) fn piped_into_head(&self, args: &[&str]) -> Answer {
         let mut child = self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let _ = std::io::stdout().flush();

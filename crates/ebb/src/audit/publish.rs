@@ -19,15 +19,6 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Reads `file:PATH`.
-    pub fn parse(text: &str) -> Result<Self> {
-        match text.split_once(':') {
-            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            _ => Err(Error::config(format!("seals cannot be published to \"{text}\""))
-                .with_hint("publish = \"file:PATH\", best on another machine's disk")),
-        }
-    }
-
     /// The default: beside the signing key.
     pub fn beside(signing_key: &Path) -> Self {
         Self::File(with_suffix(signing_key, ".seal"))

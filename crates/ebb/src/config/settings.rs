@@ -2,7 +2,7 @@
 //! Invariant: a key that this version does not act on is refused, never silently without effect.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -63,7 +63,7 @@ pub struct AuditSettings {
     /// Makes pseudonyms of subjects; outside the database.
     pub subject_key: Option<Secret>,
     /// Where seals are published.
-    pub publish: Option<String>,
+    pub publish: Option<PathBuf>,
 }
 
 /// `[node]`.
@@ -159,9 +159,9 @@ impl AuditSettings {
     pub(super) fn parse(section: &Spec, base: &Path) -> Result<Self, FieldErrors> {
         let mut reader = Reader::new(section);
         let r = &mut reader;
-        let signing_key = secret(r, "signing_key", |text| Secret::parse(text, base));
-        let subject_key = secret(r, "subject_key", |text| Secret::parse(text, base));
-        let publish = r.text("publish", "\"/var/lib/ebb/seals\"");
+        let signing_key = secret(r, "signing_key", |text| key_file(text, base));
+        let subject_key = secret(r, "subject_key", |text| key_file(text, base));
+        let publish = secret(r, "publish", |text| key_file(text, base)).and_then(|file| file.path().map(PathBuf::from));
         for key in ["report_at", "period_keys"] {
             r.not_yet(key);
         }
@@ -184,6 +184,15 @@ impl NodeSettings {
         }
         reader.finish()?;
         Ok(Self { lease, poll, name })
+    }
+}
+
+/// Keys are created, rotated and checked for their mode: they are files.
+fn key_file(text: &str, base: &Path) -> Result<Secret, Invalid> {
+    let secret = Secret::parse(text, base)?;
+    match secret.path() {
+        Some(_) => Ok(secret),
+        None => Err(Invalid::new("this is kept in a file").hint("write file:PATH; a path is relative to this file")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
-use sqlx::{ConnectOptions, Connection, Transaction};
+use sqlx::{ConnectOptions, Connection, Row, Transaction};
 
 use crate::{Error, Result};
 
@@ -147,6 +147,24 @@ impl Database {
         options.clone().application_name(application_name)
     }
 
+    /// Whether such a connection is a session of its own. Behind a transaction pooler it is not: what it sets or listens
+    /// to stays with a server process that the next client gets, so this must be known before, without leaving a trace.
+    pub(crate) async fn has_sessions(&self) -> Result<bool> {
+        const LOOKS: u32 = 5;
+        let (mut one, mut other) = (self.session("ebb/listen").await?, self.session("ebb/listen").await?);
+        for _ in 0..LOOKS {
+            let before = backend(&mut one).await?;
+            // Whoever holds the process that was ours, or makes us take another, shares it with us.
+            let mut held = other.begin().await?;
+            let pooled = backend(&mut held).await? == before || backend(&mut one).await? != before;
+            held.rollback().await?;
+            if pooled {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Where this database is.
     pub fn target(&self) -> &Target {
         &self.target
@@ -156,6 +174,11 @@ impl Database {
     pub async fn close(&self) {
         let _ = tokio::time::timeout(Duration::from_millis(500), self.pool.close()).await;
     }
+}
+
+/// The server process that answers.
+async fn backend(connection: &mut PgConnection) -> Result<i32> {
+    Ok(sqlx::raw_sql("SELECT pg_catalog.pg_backend_pid()").fetch_one(connection).await?.try_get(0)?)
 }
 
 async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Result<()> {

@@ -25,8 +25,8 @@ use crate::{Error, Result};
 
 /// How often a node looks when nothing wakes it.
 const TICK: Duration = Duration::from_secs(1);
-/// How often it reads the catalog again when no policy has changed: new partitions, dropped tables.
-const REFRESH: Duration = Duration::from_secs(60);
+/// Reading policies and catalog takes no longer, or counts as no answer.
+const REFRESH_WITHIN: Duration = Duration::from_secs(60);
 /// How often gauges and samples are brought up to date.
 const OBSERVE: Duration = Duration::from_secs(60);
 /// The first retry of a failed run comes about this much later.
@@ -73,6 +73,8 @@ pub struct NodeOptions {
     pub lease: Duration,
     /// How long the current batches have when the node is told to stop.
     pub stop_within: Duration,
+    /// How often policies and catalog are read again when nothing says that they changed: new partitions, dropped tables.
+    pub poll: Duration,
     /// Only these units; all when empty.
     pub only: Vec<Selector>,
 }
@@ -83,6 +85,7 @@ impl Default for NodeOptions {
             name: format!("node-{}", std::process::id()),
             lease: Duration::from_secs(60),
             stop_within: Duration::from_secs(5),
+            poll: Duration::from_secs(60),
             only: Vec::new(),
         }
     }
@@ -384,9 +387,9 @@ impl Node {
         let controls = self.look(hears).await?;
         // Before the catalog is read: that may take its time.
         self.heartbeat().await?;
-        let stale = self.refreshed.is_none_or(|at| at.elapsed() > REFRESH);
+        let stale = self.refreshed.is_none_or(|at| at.elapsed() > self.options.poll);
         if stale || self.seen_change != Some(controls.change) {
-            answered(REFRESH, self.refresh()).await?;
+            answered(REFRESH_WITHIN, self.refresh()).await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
@@ -412,7 +415,8 @@ impl Node {
     async fn refresh(&mut self) -> Result<()> {
         let Agenda { works, pacing } = self.roster.agenda(&self.shared.database, &self.options.name).await?;
         let now = self.shared.now();
-        let mut by_policy: BTreeMap<(String, &'static str), (Vec<String>, &Arc<dyn Work>)> = BTreeMap::new();
+        type Leaves<'a> = (Vec<String>, &'a Arc<dyn Work>);
+        let mut by_policy: BTreeMap<(String, &'static str), Leaves<'_>> = BTreeMap::new();
         for work in &works {
             let unit = work.unit();
             let of = by_policy.entry((unit.policy.clone(), unit.chore.as_str())).or_insert((Vec::new(), work));
@@ -565,7 +569,7 @@ impl Node {
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
         self.look(false).await?;
-        answered(REFRESH, self.refresh()).await?;
+        answered(REFRESH_WITHIN, self.refresh()).await?;
         self.look(false).await?;
         Ok(())
     }
@@ -602,9 +606,23 @@ impl Node {
         self.heartbeat().await
     }
 
+    /// Ends the runs, then says goodbye, so that nobody counts this node as alive.
+    async fn stop(&mut self) {
+        self.end_runs().await;
+        let tenth = self.options.stop_within / 10;
+        let goodbye = async {
+            let mut tx = self.shared.database.read().await?;
+            store::leave(&mut tx, self.id).await?;
+            Ok::<_, Error>(tx.commit().await?)
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(tenth, goodbye).await {
+            tracing::debug!(error = %error, "Could not say goodbye");
+        }
+    }
+
     /// Lets the current batches end; cancels what has not ended in time. Leases go back with each run's ending, and
     /// those of runs that do not end go back here. The last tenths of the time are for whoever called.
-    async fn stop(&mut self) {
+    async fn end_runs(&mut self) {
         self.shared.shutdown.stop();
         let tenth = self.options.stop_within / 10;
         if tokio::time::timeout(tenth * 4, self.drain()).await.is_ok() {

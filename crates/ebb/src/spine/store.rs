@@ -231,3 +231,9 @@ pub(crate) async fn wal_position(connection: &mut PgConnection) -> Result<i64> {
         .fetch_one(connection)
         .await?)
 }
+
+/// This node is no longer alive.
+pub(crate) async fn leave(connection: &mut PgConnection, id: Uuid) -> Result<()> {
+    sql!("leave").bind(id).execute(connection).await?;
+    Ok(())
+}

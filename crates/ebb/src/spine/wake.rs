@@ -56,6 +56,10 @@ pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::
 
 /// Returns `Ok` when the connection is fine and NOTIFY does not arrive on it.
 async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<bool>) -> Result<()> {
+    // LISTEN behind a transaction pooler would stay with a process that serves others, and reach them.
+    if !answered(ANSWER_WITHIN, database.has_sessions()).await? {
+        return Ok(());
+    }
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(database.session_options("ebb/listen"));
     let mut listener = answered(ANSWER_WITHIN, async {
         let mut listener = PgListener::connect_with(&pool).await?;

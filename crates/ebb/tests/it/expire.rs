@@ -342,7 +342,7 @@ impl Table {
 fn a_sweep_agrees_with_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ebb = runtime.block_on(Ebb::new());
-    let mut runner = TestRunner::new(Cases { cases: 40, failure_persistence: None, ..Cases::default() });
+    let mut runner = TestRunner::new(Cases { cases: 25, failure_persistence: None, ..Cases::default() });
     runner.run(&table(), |table| runtime.block_on(table.is_swept_exactly(&ebb))).unwrap();
 }
 

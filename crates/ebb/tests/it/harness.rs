@@ -106,11 +106,6 @@ impl Ebb {
             .await
     }
 
-    /// Why the unit of policy `t` rests.
-    pub(crate) async fn throttle(&self) -> Option<String> {
-        self.db.scalar("SELECT max(throttle) FROM ebb.unit WHERE policy = 't'").await
-    }
-
     /// Waits until a question is answered with yes.
     pub(crate) async fn until(&self, question: &str) {
         let question = format!("SELECT COALESCE(({question}), false)");

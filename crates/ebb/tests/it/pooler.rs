@@ -11,7 +11,7 @@ use ebb::spine::Status;
 use ebb::{Engine, Keys};
 use ebb_testkit::{TempDir, empty_database, eventually, server};
 
-use crate::harness::{Ebb, Running, SOON, policy, run_once, wanted};
+use crate::harness::{Ebb, Running, SOON, fetch, policy, run_once, wanted};
 
 /// A PgBouncer in front of the shared server; ends with the test, however that ends.
 struct Pooler {
@@ -32,10 +32,10 @@ impl Pooler {
         };
         let (dir, port) = (TempDir::new(), free_port());
         let config = dir.path().join("pgbouncer.ini");
-        // Two connections for everybody, so that every transaction may find the traces of another client.
+        // Few connections for everybody, so that every transaction may find the traces of another client.
         let text = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             auth_type = any\npool_mode = transaction\ndefault_pool_size = 3\nunix_socket_dir =\n",
+             auth_type = any\npool_mode = transaction\ndefault_pool_size = 8\nunix_socket_dir =\n",
             server().address().port()
         );
         std::fs::write(&config, text).unwrap();
@@ -128,6 +128,15 @@ async fn everything_works(direct: bool) {
     ebb.until("SELECT count(*) = 10 FROM t").await;
     let listens: bool = ebb.db.scalar("SELECT bool_or(listens) FROM ebb.node").await;
     assert_eq!(listens, direct, "LISTEN does not work through a pooler, and the node knows");
+    // Nothing of it stays with the processes that other clients share: one of theirs that listens gets what it never asked for.
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = engine.database().read().await.unwrap();
+        let channels: i64 = fetch(&mut client, "SELECT count(*) FROM pg_listening_channels()").await;
+        assert_eq!(channels, 0);
+        clients.push(client);
+    }
+    drop(clients);
     node.stop().await;
     let held: i64 = ebb.db.scalar("SELECT count(*) FROM ebb.lease WHERE holder IS NOT NULL").await;
     assert_eq!(held, 0);
