@@ -92,11 +92,12 @@ impl Bed {
         self.database
             .execute(&format!(
                 "DROP TABLE IF EXISTS {name};
-                 CREATE TABLE {name} (key text PRIMARY KEY, payload bigint NOT NULL, expires_at timestamptz NOT NULL);
+                 CREATE TABLE {name} (key text NOT NULL, payload bigint NOT NULL, expires_at timestamptz NOT NULL);
                  INSERT INTO {name}
                  SELECT md5(i::text), i, now() + (i - {due}) * interval '100 milliseconds'
                      + CASE WHEN i > {due} THEN interval '30 days' ELSE interval '-1 hour' END
                  FROM generate_series(1, {due} + {live}) AS i ORDER BY {order};
+                 ALTER TABLE {name} ADD PRIMARY KEY (key);
                  CREATE INDEX {name}_expires_at ON {name} (expires_at)"
             ))
             .await;

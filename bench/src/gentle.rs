@@ -10,7 +10,7 @@ use sqlx::{Connection, PgConnection};
 use crate::bed::{Bed, Goal, Result};
 
 const SLICE_SECONDS: u64 = 10;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 
 const POLICY: &str =
     "[[expire]]\nname = \"gentle\"\ntable = \"public.k\"\ncolumn = \"expires_at\"\nbrake = { share = 1.0 }";
@@ -41,7 +41,7 @@ impl Pool {
 pub(crate) async fn run() -> Result<Vec<Goal>> {
     let bed = Bed::new().await?;
     pgbench(&bed, &["-i", "-q", "-s", "20"])?;
-    bed.fill("k", 9_000_000, 1_000_000, false).await?;
+    bed.fill("k", 5_000_000, 1_000_000, false).await?;
     bed.apply(POLICY).await?;
     slice(&bed, &mut Pool::default()).await?;
 

@@ -141,8 +141,8 @@ impl Sweep {
     pub(crate) fn pacer(&self) -> Pacer {
         match (self.policy.batch, &self.way) {
             (BatchSize::Fixed { rows, pause }, _) => Pacer::fixed(rows, pause),
-            (BatchSize::Adaptive, Way::Pages { .. }) => Pacer::adaptive(32, 1, 1 << 17),
-            (BatchSize::Adaptive, _) => Pacer::adaptive(1000, 10, 200_000),
+            (BatchSize::Adaptive, Way::Pages { .. }) => Pacer::adaptive(256, 1, 1 << 17),
+            (BatchSize::Adaptive, _) => Pacer::adaptive(10_000, 10, 200_000),
         }
     }
 

@@ -213,34 +213,64 @@ async fn sweep_pages(connection: &mut PgConnection, target: &Target, pages: &str
     Ok(Swept { picked, rows, due_from, due_to, ..Swept::default() })
 }
 
-/// Looks how far the next rows reach in the column's order, then takes that range. Rows that share the last value stay
-/// for the next batch, so that a batch is bounded; where one value fills it, addresses bound it instead.
+/// Looks how far the next rows reach in the column's order, then takes that range. Rows that share the value after the
+/// last one stay for the next batch, so that a batch is bounded; where one value fills it, addresses bound it instead.
 async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option<&str>, limit: u64) -> Result<Swept> {
     let column = &target.due.column;
-    let look = format!(
-        "SELECT count(*), min(value)::text, max(value)::text, {}, {} FROM (SELECT {column} AS value FROM ONLY {} \
-         WHERE {} AND {} ORDER BY 1 LIMIT {limit}) AS next",
-        target.due.due_at("min(value)"),
-        target.due.due_at("max(value)"),
+    let (first, due_from) = match edge(connection, target, from, 0).await?.into_iter().next() {
+        Some(first) => first,
+        None => return Ok(Swept::default()),
+    };
+    // The last row of this batch and the first of the next one, when there is a next one.
+    let edge = edge(connection, target, Some(&first), limit.saturating_sub(1)).await?;
+    let (place, last, due_to) = match edge.as_slice() {
+        [(last, _), (next, _)] if first == *last && last == next => {
+            let range = Range::Keys { from: Some(first), to: Some(last.clone()), limit };
+            return careful(connection, target, &range, false).await;
+        }
+        [(last, due_to), (next, _)] if last != next => {
+            (target.between(Some(&first), Some(last)), Some(next.clone()), *due_to)
+        }
+        [_, (next, due_to)] => {
+            let place = format!("{} AND {column} < {}", target.between(Some(&first), None), target.due.constant(next));
+            (place, Some(next.clone()), *due_to)
+        }
+        _ => (target.between(Some(&first), None), None, newest(connection, target, &first).await?),
+    };
+    let rows = execute(connection, target.plain(&place)).await?;
+    let picked = if last.is_some() { limit as i64 } else { rows };
+    Ok(Swept { picked, rows, due_from, due_to, last, ..Swept::default() })
+}
+
+/// The values at a distance from a place in the column's order, and the one after it, with their due times.
+async fn edge(
+    connection: &mut PgConnection,
+    target: &Target,
+    from: Option<&str>,
+    distance: u64,
+) -> Result<Vec<(String, Option<Moment>)>> {
+    let sql = format!(
+        "SELECT value::text, {} FROM (SELECT {} AS value FROM ONLY {} WHERE {} AND {} \
+         ORDER BY 1 OFFSET {distance} LIMIT 2) AS edge",
+        target.due.due_at("value"),
+        target.due.column,
         target.leaf,
         target.between(from, None),
         target.condition(),
     );
-    type Look = (i64, Option<String>, Option<String>, Option<Moment>, Option<Moment>);
-    let (picked, first, last, due_from, due_to): Look =
-        sqlx::query_as(AssertSqlSafe(look)).persistent(false).fetch_one(&mut *connection).await?;
-    let (Some(first), Some(last)) = (first, last) else { return Ok(Swept::default()) };
-    let full = picked as u64 >= limit;
-    if full && first == last {
-        let range = Range::Keys { from: Some(first), to: Some(last), limit };
-        return careful(connection, target, &range, false).await;
-    }
-    let place = match full {
-        true => format!("{} AND {column} < {}", target.between(Some(&first), None), target.due.constant(&last)),
-        false => target.between(Some(&first), Some(&last)),
-    };
-    let rows = execute(connection, target.plain(&place)).await?;
-    Ok(Swept { picked, rows, due_from, due_to, last: Some(last), ..Swept::default() })
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
+}
+
+/// The newest due time among the rows that are left.
+async fn newest(connection: &mut PgConnection, target: &Target, from: &str) -> Result<Option<Moment>> {
+    let sql = format!(
+        "SELECT {} FROM ONLY {} WHERE {} AND {}",
+        target.due.due_at(&format!("max({})", target.due.column)),
+        target.leaf,
+        target.between(Some(from), None),
+        target.condition(),
+    );
+    Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
 
 async fn careful(connection: &mut PgConnection, target: &Target, range: &Range, skip_locked: bool) -> Result<Swept> {

@@ -98,19 +98,27 @@ pub struct Pacer {
     max: f64,
     fixed: Option<(u64, Duration)>,
     beside: bool,
+    started: bool,
 }
 
 impl Pacer {
     /// Adapts within bounds, starting small.
     pub fn adaptive(start: u64, min: u64, max: u64) -> Self {
         debug_assert!(0 < min && min <= start && start <= max);
-        Self { size: start as f64, min: min as f64, max: max as f64, fixed: None, beside: false }
+        Self { size: start as f64, min: min as f64, max: max as f64, fixed: None, beside: false, started: false }
     }
 
     /// Rows and pause as the policy fixes them; trouble still halves until the next success.
     pub fn fixed(rows: u64, pause: Duration) -> Self {
         let rows = rows.max(1);
-        Self { size: rows as f64, min: 1.0, max: rows as f64, fixed: Some((rows, pause)), beside: false }
+        Self {
+            size: rows as f64,
+            min: 1.0,
+            max: rows as f64,
+            fixed: Some((rows, pause)),
+            beside: false,
+            started: false,
+        }
     }
 
     /// The size of the next batch.
@@ -118,9 +126,13 @@ impl Pacer {
         self.size as u64
     }
 
-    /// Whether others are at work, by the latest look.
+    /// Whether others are at work, by the latest look. Beside others the first batch is a tenth of what it would be.
     pub fn see_others(&mut self, others: bool) {
         self.beside = others;
+        if others && !self.started && self.fixed.is_none() {
+            self.size = (self.size / 10.0).max(self.min);
+        }
+        self.started = true;
     }
 
     /// A batch of the current size took this long. Returns how long to rest before the next.
