@@ -32,7 +32,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     if args.fix {
         if !args.json {
             print(&report);
-            println!();
+            say!();
         }
         if fix(context, &report, &args).await? {
             report = context.engine.doctor(&questions(context, &args)).await?;
@@ -59,7 +59,7 @@ fn questions(context: &Context, args: &Args) -> Questions {
 async fn fix(context: &Context, report: &Report, args: &Args) -> Result<bool> {
     let safe: Vec<&Finding> =
         report.findings.iter().filter(|finding| finding.fix.as_ref().is_some_and(|fix| fix.safe)).collect();
-    let say = |text: &str| if args.json { eprintln!("{text}") } else { println!("{text}") };
+    let say = |text: &str| if args.json { eprintln!("{text}") } else { say!("{text}") };
     if safe.is_empty() {
         say("there is nothing that --fix may do; the rest is for you\n");
         return Ok(false);
@@ -107,7 +107,7 @@ fn print(report: &Report) {
         }
     }
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
-    println!("\n{} failed, {} to look at, {} fine", count(Severity::Fail), count(Severity::Warn), count(Severity::Ok));
+    say!("\n{} failed, {} to look at, {} fine", count(Severity::Fail), count(Severity::Warn), count(Severity::Ok));
 }
 
 /// The finding, wrapped under its own text; statements stay whole, to be copied.
@@ -124,12 +124,12 @@ fn line(finding: &Finding) {
     let mut first = true;
     while !rest.is_empty() {
         let (now, later) = split(&rest, 118 - head.len());
-        println!("{}{now}", if first { &head } else { &indent });
+        say!("{}{now}", if first { &head } else { &indent });
         (rest, first) = (later, false);
     }
     if let Some(fix) = &finding.fix {
         for text in fix.text.lines() {
-            println!("{indent}  {text}");
+            say!("{indent}  {text}");
         }
     }
 }

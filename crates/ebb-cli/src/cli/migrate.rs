@@ -9,5 +9,8 @@ pub(crate) async fn run(context: &Context) -> Result<Outcome> {
         [] => say!("the ebb schema is at version {}; nothing to do", migrated.version),
         applied => say!("applied {}; the ebb schema is at version {}", applied.join(", "), migrated.version),
     }
+    if let Some(url) = context.embedded_url() {
+        say!("the database is Ebb's own; reach it while a command runs with: psql '{url}'");
+    }
     Ok(Outcome::Done)
 }

@@ -194,6 +194,11 @@ impl Context {
         Ok(Self { config, engine, embedded: Some(embedded) })
     }
 
+    /// How psql reaches the embedded server, when there is one.
+    pub(crate) fn embedded_url(&self) -> Option<String> {
+        self.embedded.as_ref().map(Embedded::url)
+    }
+
     /// Who asks, for history and audit.
     pub(crate) fn by(&self, given: Option<&str>) -> String {
         given.map_or_else(|| std::env::var("USER").unwrap_or_else(|_| "cli".into()), str::to_owned)

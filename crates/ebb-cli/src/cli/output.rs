@@ -48,6 +48,10 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
     }
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width() == Some(0) {
+        // A terminal that does not know its size.
+        table.set_width(120);
+    }
     table.set_header(header.iter().map(|name| Cell::new(name.to_uppercase())));
     table.add_rows(rows);
     for row in table.lines() {

@@ -27,16 +27,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 
 fn print(plan: &Plan) {
     apply::print(&plan.changes);
-    println!();
+    say!();
     let rows = plan.policies.iter().map(|policy| line(policy, plan)).collect();
     let header = ["policy", "table", "due", "of", "space", "time", "next run"];
     output::table(&header, rows, "no expire policy is active, now or after `ebb apply`");
     for policy in &plan.policies {
-        println!();
+        say!();
         details(policy);
     }
     if !plan.changes.is_empty() {
-        println!("\nmake it so with: ebb apply");
+        say!("\nmake it so with: ebb apply");
     }
 }
 
@@ -63,30 +63,30 @@ fn line(policy: &PolicyPlan, plan: &Plan) -> Vec<String> {
 }
 
 fn details(policy: &PolicyPlan) {
-    println!("{}", policy.policy);
+    say!("{}", policy.policy);
     for shape in &policy.shape {
-        println!("  {shape}");
+        say!("  {shape}");
     }
     if let (Some(rate), true) = (policy.rows_per_second, policy.due_rows > Some(0)) {
         let from = if policy.rate_measured { "as its last runs did" } else { "assumed; no run has shown better yet" };
-        println!("  {} rows/s, {from}", words::about(rate as u64, false));
+        say!("  {} rows/s, {from}", words::about(rate as u64, false));
     }
     if policy.mode == "observe" {
-        println!("  mode = \"observe\": it counts and deletes nothing");
+        say!("  mode = \"observe\": it counts and deletes nothing");
     }
     if let Some(limit) = &policy.brake {
-        println!("  the brake ({limit}) would stop it before its first batch");
+        say!("  the brake ({limit}) would stop it before its first batch");
         if let Some(remedy) = &policy.remedy {
-            println!("  let it go on with: {remedy}");
+            say!("  once it has, let it go on with: {remedy}");
         }
     }
     if let Some(paused) = &policy.paused {
-        println!("  {paused}");
+        say!("  {paused}");
     }
     for problem in &policy.problems {
-        println!("  {} {}", if problem.refused { "error:" } else { "!" }, problem.message);
+        say!("  {} {}", if problem.refused { "error:" } else { "!" }, problem.message);
         for line in problem.fix.iter().flat_map(|fix| fix.lines()) {
-            println!("    {line}");
+            say!("    {line}");
         }
     }
 }

@@ -55,7 +55,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> Result<Outcome> {
     let config = &context.config;
     let (address, server) = listen(&context.engine, config, &shutdown).await?;
-    tracing::info!(node = %options.name, version = env!("CARGO_PKG_VERSION"), http = %address, "Ebb is up");
+    let (node, version, psql) = (&options.name, env!("CARGO_PKG_VERSION"), context.embedded_url());
+    tracing::info!(node, version, http = %address, psql, "Ebb is up");
 
     wait_until_ready(context, &shutdown).await?;
     let stop_within = options.stop_within;

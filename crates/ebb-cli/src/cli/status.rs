@@ -45,12 +45,12 @@ fn print(status: &Status) {
     for policy in &status.policies {
         details(policy, status);
     }
-    println!();
+    say!();
     nodes(status);
     own(status);
     audit(status);
     if words::relative(status.policy_time, status.at) != "now" {
-        println!("clock   ebb.now() is {}, {}", status.policy_time, words::relative(status.policy_time, status.at));
+        say!("clock   ebb.now() is {}, {}", status.policy_time, words::relative(status.policy_time, status.at));
     }
 }
 
@@ -93,18 +93,18 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
 }
 
 fn details(policy: &PolicyStatus, status: &Status) {
-    println!("\n{}", policy.policy);
+    say!("\n{}", policy.policy);
     if let Some(reason) = &policy.reason {
-        println!("  {}: {reason}", policy.state);
+        say!("  {}: {reason}", policy.state);
     }
     if let Some(remedy) = &policy.remedy {
-        println!("  end that with: {remedy}");
+        say!("  end that with: {remedy}");
     }
     if let Some(problem) = &policy.problem {
-        println!("  could not look at its table: {problem}");
+        say!("  could not look at its table: {problem}");
     }
     if policy.state == "disabled" {
-        println!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));
+        say!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));
     }
     // Many partitions often say the same: each thing is said once, with the tables it holds for.
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
@@ -119,10 +119,10 @@ fn details(policy: &PolicyStatus, status: &Status) {
     said.sort_by_key(|(_, tables)| std::cmp::Reverse(tables.len()));
     for (text, tables) in said {
         match (tables.as_slice(), policy.units.len()) {
-            (_, 1) => println!("  {text}"),
-            ([table], _) => println!("  {table}: {text}"),
-            (tables, all) if tables.len() == all => println!("  {text}"),
-            (tables, all) => println!("  {} of {all} tables: {text}", tables.len()),
+            (_, 1) => say!("  {text}"),
+            ([table], _) => say!("  {table}: {text}"),
+            (tables, all) if tables.len() == all => say!("  {text}"),
+            (tables, all) => say!("  {} of {all} tables: {text}", tables.len()),
         }
     }
 }
@@ -184,12 +184,12 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
 fn nodes(status: &Status) {
     let alive: Vec<_> = status.nodes.iter().filter(|node| node.alive).collect();
     if alive.is_empty() {
-        println!("nodes   none is running; `ebb run` starts one");
+        say!("nodes   none is running; `ebb run` starts one");
     }
     for node in alive {
         let how = if node.listens { "listens" } else { "polls" };
         let since = words::relative(node.started_at, status.at);
-        println!("node    {} ({}), started {since}, {how}", node.name, node.version);
+        say!("node    {} ({}), started {since}, {how}", node.name, node.version);
     }
 }
 
@@ -197,7 +197,7 @@ fn nodes(status: &Status) {
 fn own(status: &Status) {
     for unit in status.own.iter().filter(|unit| unit.failures > 0) {
         let error = unit.last_run.as_ref().and_then(|run| run.error.clone()).unwrap_or_default();
-        println!("own     {} on {} failed {} times: {error}", unit.chore, unit.table, unit.failures);
+        say!("own     {} on {} failed {} times: {error}", unit.chore, unit.table, unit.failures);
     }
 }
 
@@ -205,10 +205,10 @@ fn audit(status: &Status) {
     let audit = &status.audit;
     let more = if audit.more { "more than " } else { "" };
     match audit.unsealed {
-        0 => println!("audit   every record is sealed"),
-        unsealed => println!("audit   {more}{} records wait for a seal", words::number(unsealed.max(0) as u64)),
+        0 => say!("audit   every record is sealed"),
+        unsealed => say!("audit   {more}{} records wait for a seal", words::number(unsealed.max(0) as u64)),
     }
     if let Some(blocker) = &audit.blocked_by {
-        println!("        {blocker}");
+        say!("        {blocker}");
     }
 }

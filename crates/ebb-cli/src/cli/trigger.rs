@@ -27,11 +27,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         return Err(Error::usage(format!("there is no chore {chore}"))
             .with_hint(format!("chores are {}", CHORES.join(" and "))));
     }
+    refuse_inactive(&mut tx, &name).await?;
     let units = control::trigger(&mut tx, &name, chore.as_deref(), &context.by(args.by.as_deref())).await?;
     let nodes = control::nodes(&mut tx).await?;
     let paused = control::pauses(&mut tx).await?;
     if units == 0 {
-        return Err(why_nothing(&mut tx, &name, chore.as_deref(), !nodes.is_empty()).await?);
+        return Err(why_nothing(&name, chore.as_deref(), !nodes.is_empty()));
     }
     tx.commit().await?;
     say!("triggered {} ({})", args.what, output::plural(units, "unit"));
@@ -50,31 +51,32 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Nodes do not follow a policy that was stopped or disabled, whatever units it still has.
+async fn refuse_inactive(connection: &mut sqlx::PgConnection, name: &str) -> Result<()> {
+    if name == "audit" || name == "keep" {
+        return Ok(());
+    }
+    let stored = policy::store::find(connection, name).await?;
+    if let Some(reason) = &stored.stopped {
+        return Err(Error::refused(format!("{name} was stopped: {reason}")).with_hint("mend it and run `ebb apply`"));
+    }
+    if !stored.enabled {
+        return Err(Error::refused(format!("{name} is disabled"))
+            .with_hint(format!("switch it on: ebb policy set {name} enabled=true")));
+    }
+    Ok(())
+}
+
 /// No unit was there to trigger.
-async fn why_nothing(
-    connection: &mut sqlx::PgConnection,
-    name: &str,
-    chore: Option<&str>,
-    alive: bool,
-) -> Result<Error> {
+fn why_nothing(name: &str, chore: Option<&str>, alive: bool) -> Error {
     let run_once = format!("do it from here instead: ebb run --once --only {name}");
     if name == "audit" {
-        return Ok(Error::refused("nothing seals the audit here yet")
-            .with_hint("set [audit] signing_key, then `ebb apply`, and start a node: ebb run"));
+        return Error::refused("nothing seals the audit here yet")
+            .with_hint("set [audit] signing_key, then `ebb apply`, and start a node: ebb run");
     }
-    if name != "keep" {
-        let stored = policy::store::find(connection, name).await?;
-        if let Some(reason) = &stored.stopped {
-            return Ok(Error::refused(format!("{name} was stopped: {reason}")).with_hint("mend it and run `ebb apply`"));
-        }
-        if !stored.enabled {
-            return Ok(Error::refused(format!("{name} is disabled"))
-                .with_hint(format!("switch it on: ebb policy set {name} enabled=true")));
-        }
-    }
-    Ok(match chore {
+    match chore {
         Some(chore) if alive => Error::usage(format!("{name} has no chore {chore}"))
             .with_hint(format!("trigger all of it: ebb trigger {name}")),
         _ => Error::refused(format!("no node has taken up {name} yet")).with_hint(run_once),
-    })
+    }
 }

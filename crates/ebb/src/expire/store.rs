@@ -231,11 +231,16 @@ async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option
         [(last, due_to), (next, _)] if last != next => {
             (target.between(Some(&first), Some(last)), Some(next.clone()), *due_to)
         }
-        [_, (next, due_to)] => {
+        [_, (next, _)] => {
             let place = format!("{} AND {column} < {}", target.between(Some(&first), None), target.due.constant(next));
-            (place, Some(next.clone()), *due_to)
+            let due_to = newest(connection, target, &place).await?;
+            (place, Some(next.clone()), due_to)
         }
-        _ => (target.between(Some(&first), None), None, newest(connection, target, &first).await?),
+        _ => {
+            let place = target.between(Some(&first), None);
+            let due_to = newest(connection, target, &place).await?;
+            (place, None, due_to)
+        }
     };
     let rows = execute(connection, target.plain(&place)).await?;
     let picked = if last.is_some() { limit as i64 } else { rows };
@@ -261,13 +266,12 @@ async fn edge(
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
 }
 
-/// The newest due time among the rows that are left.
-async fn newest(connection: &mut PgConnection, target: &Target, from: &str) -> Result<Option<Moment>> {
+/// The newest due time in a place.
+async fn newest(connection: &mut PgConnection, target: &Target, place: &str) -> Result<Option<Moment>> {
     let sql = format!(
-        "SELECT {} FROM ONLY {} WHERE {} AND {}",
+        "SELECT {} FROM ONLY {} WHERE {place} AND {}",
         target.due.due_at(&format!("max({})", target.due.column)),
         target.leaf,
-        target.between(Some(from), None),
         target.condition(),
     );
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)

@@ -124,11 +124,28 @@ impl Database {
     /// Begins a transaction with its bounds set.
     pub async fn begin(&self, guard: Guard) -> Result<Transaction<'static, Postgres>> {
         answered(BEGIN_WITHIN, async {
-            let mut tx = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+            let mut tx = match self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await {
+                Err(sqlx::Error::PoolTimedOut) => return Err(self.why_unreachable().await),
+                begun => begun?,
+            };
             set_bounds(&mut tx, guard).await?;
             Ok(tx)
         })
         .await
+    }
+
+    /// The pool only says that it waited in vain; one more try says why.
+    async fn why_unreachable(&self) -> Error {
+        let once = PgConnection::connect_with(&self.target.options);
+        let error = match tokio::time::timeout(Duration::from_secs(2), once).await {
+            Ok(Err(error)) => Error::from(error),
+            Ok(Ok(_)) => Error::unavailable("every connection is in use, and none became free in time"),
+            Err(_) => Error::unavailable("the database does not answer"),
+        };
+        match error.hint() {
+            Some(_) => error,
+            None => error.with_hint("is the server up, and is the URL right? DATABASE_URL or [database] url names it"),
+        }
     }
 
     /// Begins a transaction with the usual bounds.

@@ -77,7 +77,8 @@ pub fn difference(wanted: &[Wanted], stored: &[Stored]) -> Vec<Change> {
     }
     for have in stored.iter().filter(|have| have.enabled) {
         if !wanted.iter().any(|want| have.kind == want.kind && have.name == want.name) {
-            changes.push(change(have.kind, &have.name, ChangeAction::Disable, Vec::new(), None));
+            let overwrites = (have.source == "runtime").then(|| have.changed_by.clone());
+            changes.push(change(have.kind, &have.name, ChangeAction::Disable, Vec::new(), overwrites));
         }
     }
     changes

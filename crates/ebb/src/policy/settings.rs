@@ -12,7 +12,7 @@ pub struct Pacing {
     pub max_replica_lag: Option<Duration>,
     /// Rest while a replication slot keeps more WAL than this.
     pub max_slot_wal: Option<Size>,
-    /// Rest while this many sessions wait for a lock on the table.
+    /// Rest while more sessions than this wait for a lock on the table.
     pub max_lock_waiters: Option<u32>,
     /// Rest while a trivial statement takes longer than this.
     pub max_probe_latency: Option<Duration>,

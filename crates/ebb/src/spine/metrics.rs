@@ -16,6 +16,9 @@ pub(crate) fn run_finished(unit: &Unit, summary: &Summary) {
     metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table.clone(),
         "result" => summary.status.as_str())
     .increment(summary.rows);
+    metrics::counter!("ebb_cleanup_runs_total", "job_type" => job, "table" => table.clone(),
+        "result" => summary.status.as_str())
+    .increment(1);
     if summary.skipped > 0 {
         metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table,
             "result" => "skipped")

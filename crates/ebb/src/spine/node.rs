@@ -15,7 +15,7 @@ use super::batch::Claim;
 use super::pacing::Budget;
 use super::run::Run;
 use super::store::{self, Wish};
-use super::unit::Unit;
+use super::unit::{ChoreKind, Unit};
 use super::work::{Agenda, Roster, Summary, Work};
 use super::{ANSWER_WITHIN, Shutdown, Status, wake};
 use crate::control::ALL;
@@ -535,8 +535,24 @@ impl Node {
                 .with_hint("`ebb policy list` shows them; one that is disabled or stopped does not run"));
         }
         self.note_resting(&mut finished);
-        let mut todo: Vec<String> = self.agenda.keys().cloned().collect();
-        todo.retain(|unit| !finished.resting.iter().any(|(resting, _)| resting == unit));
+        let rests = |unit: &String| finished.resting.iter().any(|(resting, _)| resting == unit);
+        let (last, first): (Vec<_>, Vec<_>) = self
+            .agenda
+            .iter()
+            .filter(|(unit, _)| !rests(unit))
+            .map(|(unit, work)| (unit.clone(), work.unit().chore))
+            .partition(|(_, chore)| *chore == ChoreKind::Seal);
+        // Sealing comes last, so that what was just done is proved by the same call.
+        for phase in [first, last] {
+            let units = phase.into_iter().map(|(unit, _)| unit).collect();
+            self.work_through(units, patience, &mut finished).await?;
+        }
+        self.stop().await;
+        Ok(finished)
+    }
+
+    /// Claims and runs each of these units once, waiting for those that others hold while there is patience.
+    async fn work_through(&mut self, mut todo: Vec<String>, patience: Instant, finished: &mut Finished) -> Result<()> {
         let mut told = Vec::new();
         while !todo.is_empty() && !self.shared.shutdown.is_stopping() {
             let all = std::mem::take(&mut self.agenda);
@@ -554,16 +570,15 @@ impl Node {
                 }
             }
             if Instant::now() >= patience && self.running.is_empty() {
-                finished.held = holders.into_iter().map(|holder| (holder.unit, holder.node)).collect();
+                finished.held.extend(holders.into_iter().map(|holder| (holder.unit, holder.node)));
                 break;
             }
-            self.settle(Duration::from_millis(200), &mut finished).await?;
+            self.settle(Duration::from_millis(200), finished).await?;
         }
         while !self.running.is_empty() && !self.shared.shutdown.is_stopping() {
-            self.settle(Duration::from_millis(200), &mut finished).await?;
+            self.settle(Duration::from_millis(200), finished).await?;
         }
-        self.stop().await;
-        Ok(finished)
+        Ok(())
     }
 
     /// A first look without claiming anything.

@@ -8,9 +8,9 @@ use crate::policy::Pacing;
 /// What a batch aims at when nobody else works on the server.
 const TARGET_ALONE: Duration = Duration::from_millis(50);
 /// What it aims at beside other work: short enough that nobody waits for a row or a core noticeably.
-const TARGET_BESIDE: Duration = Duration::from_millis(12);
+const TARGET_BESIDE: Duration = Duration::from_millis(30);
 /// Beside other work a batch is followed by this many times its own duration of rest.
-const REST_BESIDE: f64 = 1.2;
+const REST_BESIDE: f64 = 4.0;
 /// Being slow shrinks a batch to this share of its first size and no further: below it the fixed cost of a transaction
 /// is what takes the time, and smaller batches would only be less useful. Trouble still halves on.
 const FLOOR: f64 = 0.05;

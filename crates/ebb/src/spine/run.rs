@@ -17,7 +17,7 @@ use crate::pg::answered;
 use crate::{Error, Result};
 
 /// How long one look at the server's signals counts.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What is done for the table after a run holds the unit up no longer; a VACUUM goes on on the server.
 const AFTER_RUN_WITHIN: Duration = Duration::from_secs(3600);
 /// How often the same batch may fail for a passing reason before the run does.

@@ -4,7 +4,7 @@ SELECT COALESCE(s.n_live_tup, 0) AS live,
        COALESCE(s.n_tup_ins, 0) AS inserted,
        COALESCE(s.n_tup_del, 0) AS deleted,
        COALESCE(s.last_autovacuum, s.last_vacuum) AS vacuumed_at,
-       c.reltuples >= 0 AND EXISTS (SELECT FROM pg_statistic t WHERE t.starelid = c.oid) AS analyzed,
+       c.reltuples >= 0 AND (s.last_analyze IS NOT NULL OR s.last_autoanalyze IS NOT NULL) AS analyzed,
        c.relispartition AS is_partition,
        EXISTS (SELECT FROM unnest(c.reloptions) o
                WHERE lower(o) IN ('autovacuum_enabled=false', 'autovacuum_enabled=off', 'autovacuum_enabled=0',
