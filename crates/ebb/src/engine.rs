@@ -212,13 +212,37 @@ impl Engine {
         let key = self.keys.subject()?;
         let checked = async {
             let table = catalog::table(connection, &expire.table).await?;
-            for leaf in catalog::leaves(connection, table.oid).await? {
-                expire::Sweep::prepare(connection, Arc::new(expire.clone()), &table, &leaf, key.clone()).await?;
+            let leaves = catalog::leaves(connection, table.oid).await?;
+            let role = expire.role.as_ref().map(pg::Ident::new);
+            expire::store::as_role(connection, role.as_ref()).await?;
+            expire::store::back_from_role(connection, role.as_ref()).await?;
+            sqlx::raw_sql("SAVEPOINT ebb_check").execute(&mut *connection).await?;
+            let as_written = prepare_all(connection, expire, &table, &leaves, key.clone()).await;
+            match as_written {
+                // Its role may get its grants later, from `ebb doctor`: then it is checked as whoever asks.
+                Err(error) if expire.role.is_some() && error.sqlstate().as_deref() == Some("42501") => {
+                    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_check").execute(&mut *connection).await?;
+                    let unbound = Expire { role: None, ..expire.clone() };
+                    prepare_all(connection, &unbound, &table, &leaves, key).await
+                }
+                checked => checked,
             }
-            Ok::<_, Error>(())
         };
         checked.await.map_err(|error| error.context(format!("policy {}", expire.name)))
     }
+}
+
+async fn prepare_all(
+    connection: &mut PgConnection,
+    policy: &Expire,
+    table: &catalog::Table,
+    leaves: &[catalog::Leaf],
+    key: Option<Arc<SubjectKey>>,
+) -> Result<()> {
+    for leaf in leaves {
+        expire::Sweep::prepare(connection, Arc::new(policy.clone()), table, leaf, key.clone()).await?;
+    }
+    Ok(())
 }
 
 /// What can be checked before the schema is there, whose clock a sweep asks.
