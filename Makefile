@@ -43,7 +43,6 @@ release:
 bench: postgres release
 	$(CARGO) run --release -p ebb-bench -- $(ARGS)
 
-# MINUTES=10: about how long nodes are killed for, before the long run of the benchmark.
-soak: postgres release
+# MINUTES=10: about how long nodes are killed for.
+soak: postgres
 	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
-	$(CARGO) run --release -p ebb-bench -- soak $(ARGS)
