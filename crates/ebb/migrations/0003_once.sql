@@ -54,7 +54,7 @@ BEGIN
 END
 $$;
 
--- The one function that has no SET search_path: that cost a tenth of a first claim. Instead every function, operator and
+-- The one function that has no SET search_path: setting it costs something at every call. Instead every function, operator and
 -- type in it is named with its schema, so that nothing of a caller's path is reached with the owner's rights.
 CREATE FUNCTION ebb.once(namespace text, key text, ttl interval DEFAULT NULL, fingerprint bytea DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$

@@ -198,7 +198,7 @@ impl Sweep {
                 Some(last) => Way::Rows { after: last.clone() },
                 None => Way::Done,
             },
-            (Way::Keys { from }, Range::Keys { limit, .. }) if full(*limit) => {
+            (Way::Keys { from }, Range::Keys { limit, .. }) if full(*limit) && swept.last.is_some() => {
                 // Rows that are due and do not go (a trigger keeps them), all of one value: only addresses get past.
                 if swept.last == *from && swept.rows < swept.picked {
                     Way::Rows { after: "(0,0)".into() }

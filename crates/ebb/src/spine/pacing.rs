@@ -7,7 +7,7 @@ use crate::policy::Pacing;
 
 /// What a batch aims at when nobody else works on the server.
 const TARGET_ALONE: Duration = Duration::from_millis(50);
-/// What it aims at beside other work: short enough that nobody waits for a row or a core noticeably.
+/// What it aims at beside other work, where most of a smaller batch would be waiting for a core.
 const TARGET_BESIDE: Duration = Duration::from_millis(30);
 /// Beside other work a batch is followed by this many times its own duration of rest.
 const REST_BESIDE: f64 = 4.0;
