@@ -71,10 +71,11 @@ async fn the_network_cut_at_any_commit_of_a_run_loses_and_doubles_nothing() {
             eventually(SOON, || async { due(&db, "cut").await == 0 }).await;
         }
     }
+    // The last cut may have left a run open although nothing is due; taking the unit up again closes it.
+    let open = "SELECT EXISTS (SELECT FROM ebb.run WHERE status = 'running')";
+    eventually(SOON, || async { !db.scalar::<bool>(open).await }).await;
     stop(node).await;
     assert_accounted_for(&db, "cut", "cut").await;
-    let open: i64 = db.scalar("SELECT count(*) FROM ebb.run WHERE status = 'running'").await;
-    assert_eq!(open, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
