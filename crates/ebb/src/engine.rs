@@ -314,7 +314,7 @@ impl Duties {
                     keep = settings;
                     continue;
                 }
-                Ok(Policy::Once(_)) => continue,
+                Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Err(error) => Err(error),
             };
