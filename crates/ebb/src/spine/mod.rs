@@ -4,15 +4,18 @@
 pub(crate) mod batch;
 pub(crate) mod metrics;
 pub(crate) mod node;
+pub(crate) mod options;
 pub mod pacing;
 pub(crate) mod run;
+pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod store;
 pub(crate) mod unit;
 pub(crate) mod wake;
 pub(crate) mod work;
 
-pub use node::{Finished, Node, NodeOptions, Selector};
+pub use node::Node;
+pub use options::{Finished, NodeOptions, Selector};
 pub use shutdown::Shutdown;
 pub use unit::ChoreKind;
 pub use work::{Status, Summary};

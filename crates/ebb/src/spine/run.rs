@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::batch::{Batch, Claim, under_lease};
-use super::node::Shared;
 use super::pacing::{self, Pacer, Signals};
+use super::shared::Shared;
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
 use super::{ANSWER_WITHIN, Chore, Recovery, metrics};

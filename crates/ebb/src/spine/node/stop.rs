@@ -1,0 +1,66 @@
+//! How a node ends. Invariants: within `stop_within`, whatever the database does; a batch ends whole or is cancelled; every
+//! lease goes back with owner and generation named.
+
+use super::Node;
+use crate::spine::store;
+use crate::{Error, Result};
+
+impl Node {
+    /// Ends the runs, then says goodbye, so that nobody counts this node as alive.
+    pub(super) async fn stop(&mut self) {
+        self.end_runs().await;
+        let tenth = self.options.stop_within / 10;
+        let goodbye = async {
+            let mut tx = self.shared.database.read().await?;
+            store::leave(&mut tx, self.id).await?;
+            Ok::<_, Error>(tx.commit().await?)
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(tenth, goodbye).await {
+            tracing::debug!(error = %error, "Could not say goodbye");
+        }
+    }
+
+    /// Lets the current batches end; cancels what has not ended in time. Leases go back with each run's ending, and
+    /// those of runs that do not end go back here. The last tenths of the time are for whoever called.
+    async fn end_runs(&mut self) {
+        self.shared.shutdown.stop();
+        let tenth = self.options.stop_within / 10;
+        if tokio::time::timeout(tenth * 4, self.drain()).await.is_ok() {
+            return;
+        }
+        let pids: Vec<i32> = self.running.values().filter_map(|running| *running.backend.borrow()).collect();
+        tracing::info!(batches = pids.len(), "Cancelling the batches that have not ended in time");
+        let database = self.shared.database.clone();
+        let cancelled = tokio::time::timeout(tenth * 2, async {
+            if let Ok(mut tx) = database.read().await {
+                for pid in pids {
+                    let _ = store::cancel_backend(&mut tx, pid).await;
+                }
+            }
+            self.drain().await;
+        });
+        if cancelled.await.is_ok() {
+            return;
+        }
+        // Their transactions end with their connections; until then they keep others from taking the lease over.
+        self.tasks.abort_all();
+        if let Ok(Err(error)) = tokio::time::timeout(tenth, self.release()).await {
+            tracing::debug!(error = %error, "Could not give leases back");
+        }
+    }
+
+    async fn drain(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            self.ended(ended);
+        }
+    }
+
+    /// Gives back every lease that this node still counts as its own.
+    async fn release(&self) -> Result<()> {
+        let mut tx = self.shared.database.read().await?;
+        for (unit, running) in &self.running {
+            store::release(&mut tx, unit, self.id, running.generation).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+}

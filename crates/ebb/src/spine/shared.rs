@@ -1,0 +1,174 @@
+//! What the runs of one node share: the database's time, what is paused, how fast everything may go, whose turn it is,
+//! which leases are lost. Invariant: nothing here outlives the node, so nothing is missed when it dies.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::batch::Claim;
+use super::pacing::Budget;
+use super::unit::Unit;
+use super::{Shutdown, store};
+use crate::Result;
+use crate::control::ALL;
+use crate::pg::Database;
+use crate::policy::Pacing;
+
+/// The first retry of a failed run comes about this much later.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+/// Batches at a time when no budget says otherwise; each batch takes its turn, so heavy tables alternate with light.
+const TURNS: usize = 2;
+
+/// What runs of one node share.
+pub(crate) struct Shared {
+    pub(crate) database: Database,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) name: String,
+    state: Mutex<State>,
+    turns: Mutex<(usize, Arc<Semaphore>)>,
+}
+
+struct State {
+    clock: Option<(Instant, Timestamp)>,
+    paused: Vec<String>,
+    pacing: Pacing,
+    rows: Option<Budget>,
+    wal: Option<Budget>,
+    failures: HashMap<Unit, u32>,
+    lost: Vec<(Unit, i64)>,
+}
+
+impl Shared {
+    pub(super) fn new(database: Database, shutdown: Shutdown, name: String) -> Self {
+        let state = State {
+            clock: None,
+            paused: Vec::new(),
+            pacing: Pacing::default(),
+            rows: None,
+            wal: None,
+            failures: HashMap::new(),
+            lost: Vec::new(),
+        };
+        Self {
+            database,
+            shutdown,
+            name,
+            state: Mutex::new(state),
+            turns: Mutex::new((TURNS, Arc::new(Semaphore::new(TURNS)))),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database's time, carried on between looks.
+    pub(crate) fn now(&self) -> Timestamp {
+        match self.state().clock {
+            Some((at, now)) => now.saturating_add(at.elapsed()).unwrap_or(now),
+            None => Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    pub(crate) fn pacing(&self) -> Pacing {
+        self.state().pacing.clone()
+    }
+
+    pub(crate) fn paused(&self, policy: &str) -> Option<String> {
+        let state = self.state();
+        let by = state.paused.iter().find(|name| *name == ALL || *name == policy)?;
+        Some(if by == ALL { "everything".to_owned() } else { by.clone() })
+    }
+
+    /// The runs whose lease is no longer ours, as the latest heartbeat found.
+    pub(super) fn note_lost(&self, lost: Vec<(Unit, i64)>) {
+        self.state().lost = lost;
+    }
+
+    pub(crate) fn is_lost(&self, claim: &Claim) -> bool {
+        self.state().lost.iter().any(|(unit, generation)| *unit == claim.unit && *generation == claim.generation)
+    }
+
+    pub(crate) fn budget_wait(&self) -> Option<(&'static str, Duration)> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let rows = state.rows.as_mut().map(|budget| ("rows_per_second", budget.wait(now)));
+        let wal = state.wal.as_mut().map(|budget| ("wal_per_second", budget.wait(now)));
+        rows.into_iter().chain(wal).filter(|(_, wait)| !wait.is_zero()).max_by_key(|(_, wait)| *wait)
+    }
+
+    pub(crate) fn spend_rows(&self, rows: u64) {
+        if let Some(budget) = &mut self.state().rows {
+            budget.spend(rows as f64);
+        }
+    }
+
+    /// WAL is measured for the whole server: others' writes count too, so the budget is kept or undershot.
+    pub(crate) async fn wal_position_if_budgeted(&self) -> Result<Option<i64>> {
+        if self.state().wal.is_none() {
+            return Ok(None);
+        }
+        let mut tx = self.database.read().await?;
+        let position = store::wal_position(&mut tx).await?;
+        tx.commit().await?;
+        Ok(Some(position))
+    }
+
+    pub(crate) async fn spend_wal_since(&self, before: Option<i64>) -> Result<()> {
+        let Some(before) = before else { return Ok(()) };
+        let after = self.wal_position_if_budgeted().await?;
+        if let (Some(budget), Some(after)) = (&mut self.state().wal, after) {
+            budget.spend((after - before).max(0) as f64);
+        }
+        Ok(())
+    }
+
+    /// Waits for this batch's turn, first come, first served.
+    pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        turns.acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    pub(crate) fn backoff(&self, unit: &Unit, interval: Duration) -> Duration {
+        let mut state = self.state();
+        let failures = state.failures.entry(unit.clone()).or_default();
+        *failures += 1;
+        let longest = FIRST_RETRY.saturating_mul(1 << (*failures - 1).min(16)).min(interval);
+        longest.mul_f64(0.5 + 0.5 * random_share())
+    }
+
+    pub(crate) fn forget_failures(&self, unit: &Unit) {
+        self.state().failures.remove(unit);
+    }
+
+    /// Takes over what the latest look at the database said.
+    pub(super) fn follow(&self, controls: &store::Controls, pacing: &Pacing) {
+        let mut state = self.state();
+        state.clock = Some((Instant::now(), controls.now.to_jiff()));
+        state.paused = controls.paused.clone();
+        // A budget over all policies is shared out among the nodes that are alive.
+        let nodes = controls.nodes.max(1) as f64;
+        let budget = |kept: &mut Option<Budget>, per_second: Option<f64>| match (kept.as_mut(), per_second) {
+            (_, None) => *kept = None,
+            (Some(budget), Some(rate)) => budget.set_rate(rate / nodes),
+            (None, Some(rate)) => *kept = Some(Budget::new(rate / nodes, Instant::now())),
+        };
+        budget(&mut state.rows, pacing.rows_per_second.map(|rows| rows as f64));
+        budget(&mut state.wal, pacing.wal_per_second.map(|size| size.bytes() as f64));
+        state.pacing = pacing.clone();
+        drop(state);
+        let turns = pacing.connections.map_or(TURNS, |connections| connections.max(1) as usize);
+        let mut current = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != turns {
+            *current = (turns, Arc::new(Semaphore::new(turns)));
+        }
+    }
+}
+
+/// Somewhere between 0 and 1, so that nodes do not act in step.
+pub(super) fn random_share() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
+}
