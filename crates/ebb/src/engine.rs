@@ -210,7 +210,7 @@ impl Engine {
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
-            Policy::Once(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
+            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
     }

@@ -14,7 +14,7 @@ struct Envelope<'a> {
     idempotency_key: Uuid,
     event_id: Uuid,
     #[serde(rename = "due_at")]
-    due_at: Timestamp,
+    due_at: String,
     data: &'a RawValue,
 }
 
@@ -26,7 +26,7 @@ pub fn envelope(occurrence: Uuid, event: Uuid, due_at: Timestamp, payload: &RawV
         r#type: kind.as_deref(),
         idempotency_key: occurrence,
         event_id: event,
-        due_at,
+        due_at: due_at.to_string(),
         data: payload,
     };
     serde_json::to_vec(&envelope).expect("ids, a time and JSON that was parsed before are JSON")
