@@ -213,7 +213,7 @@ impl Scalar {
 
 /// A policy that makes sense.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
+#[allow(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
