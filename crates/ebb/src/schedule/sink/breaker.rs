@@ -137,7 +137,9 @@ mod tests {
     #[test]
     fn one_probe_at_a_time_decides() {
         let (mut breaker, now) = breaker();
-        (0..3).for_each(|_| drop(breaker.judge(Pass::Usual, false, now)));
+        for _ in 0..3 {
+            breaker.judge(Pass::Usual, false, now);
+        }
         let later = now + PROBE;
         assert_eq!(breaker.free(later), Some(1));
         assert_eq!(breaker.pass(later), Ok(Pass::Probe));
@@ -155,7 +157,9 @@ mod tests {
     #[test]
     fn a_probe_that_is_given_up_makes_room_for_another() {
         let (mut breaker, now) = breaker();
-        (0..3).for_each(|_| drop(breaker.judge(Pass::Usual, false, now)));
+        for _ in 0..3 {
+            breaker.judge(Pass::Usual, false, now);
+        }
         let later = now + PROBE;
         assert_eq!(breaker.pass(later), Ok(Pass::Probe));
         breaker.abandon(Pass::Probe, later);
