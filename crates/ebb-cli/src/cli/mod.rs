@@ -10,6 +10,7 @@ mod completions;
 mod confirm;
 mod demo;
 mod doctor;
+mod event;
 mod init;
 mod man;
 mod migrate;
@@ -69,6 +70,9 @@ enum Command {
     Trigger(trigger::Args),
     /// Claim a key: prints first or duplicate.
     Once(once::Args),
+    /// Schedule events, look at them, and see to dead letters.
+    #[command(subcommand)]
+    Event(event::Command),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -141,6 +145,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Resume(args) => pause::resume(&context, args).await,
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
+        Command::Event(command) => event::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,
         Command::Completions(_) | Command::Man(_) | Command::Demo(_) | Command::Init(_) => Ok(Outcome::Done),

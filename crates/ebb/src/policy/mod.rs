@@ -3,12 +3,14 @@
 
 pub mod apply;
 mod cadence;
+mod cron;
 mod expire;
 mod field;
 mod name;
 mod once;
 mod reader;
 mod retry;
+mod schedule;
 mod settings;
 mod sink;
 mod size;
@@ -21,6 +23,7 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
+pub use cron::Cron;
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
@@ -28,7 +31,8 @@ pub use name::Name;
 pub use once::OnceNamespace;
 pub(crate) use reader::Reader;
 pub use retry::Retry;
-pub use settings::{Keep, Pacing};
+pub use schedule::{Missed, Schedule};
+pub use settings::{Events, Keep, Pacing};
 pub use sink::{Breaker, Driver, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
@@ -130,9 +134,11 @@ impl Kind {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
             (Self::Once, _) => once::SCALARS,
+            (Self::Schedule, _) => schedule::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
             (Self::Settings, "keep") => settings::KEEP,
+            (Self::Settings, "events") => settings::EVENTS,
             _ => &[],
         }
     }
@@ -219,12 +225,16 @@ pub enum Policy {
     Expire(Expire),
     /// `[once.NAME]`.
     Once(OnceNamespace),
+    /// `[[schedule]]`.
+    Schedule(Schedule),
     /// `[sinks.NAME]`.
     Sink(Sink),
     /// `[pacing]`.
     Pacing(Pacing),
     /// `[keep]`.
     Keep(Keep),
+    /// `[events]`.
+    Events(Events),
 }
 
 impl Policy {
@@ -233,9 +243,11 @@ impl Policy {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
+            (Kind::Schedule, _) => Schedule::parse(name, spec).map(Self::Schedule),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
+            (Kind::Settings, "events") => Events::parse(spec).map(Self::Events),
             (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
             _ => Err(whole(format!("this version of Ebb does not run {kind} policies yet"))),
         }
@@ -246,9 +258,11 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
             Self::Once(once) => once.name.as_str(),
+            Self::Schedule(schedule) => schedule.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
             Self::Keep(_) => "keep",
+            Self::Events(_) => "events",
         }
     }
 
@@ -257,8 +271,9 @@ impl Policy {
         match self {
             Self::Expire(_) => Kind::Expire,
             Self::Once(_) => Kind::Once,
+            Self::Schedule(_) => Kind::Schedule,
             Self::Sink(_) => Kind::Sink,
-            Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
+            Self::Pacing(_) | Self::Keep(_) | Self::Events(_) => Kind::Settings,
         }
     }
 
@@ -267,8 +282,9 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.enabled,
             Self::Once(once) => once.enabled,
+            Self::Schedule(schedule) => schedule.enabled,
             Self::Sink(sink) => sink.enabled,
-            Self::Pacing(_) | Self::Keep(_) => true,
+            Self::Pacing(_) | Self::Keep(_) | Self::Events(_) => true,
         }
     }
 }
@@ -299,7 +315,9 @@ mod tests {
         let of = [
             (Kind::Expire, "k"),
             (Kind::Once, "k"),
+            (Kind::Schedule, "k"),
             (Kind::Sink, "k"),
+            (Kind::Settings, "events"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),
         ];
