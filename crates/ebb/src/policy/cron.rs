@@ -32,8 +32,9 @@ impl Cron {
     pub fn next_after(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let local = |at: Timestamp| zone.to_datetime(at);
         let day_before = now.checked_sub(26.hours()).unwrap_or(Timestamp::MIN);
-        // Around a clock change a time on the calendar may lie on either side of now.
-        let changed = zone.to_offset(day_before) != zone.to_offset(now);
+        let day_after = now.checked_add(26.hours()).unwrap_or(Timestamp::MAX);
+        // Around a clock change a time on the calendar may lie on either side of now, or on both.
+        let changed = [day_before, day_after].into_iter().any(|at| zone.to_offset(at) != zone.to_offset(now));
         let mut from = if changed { local(day_before) } else { local(now) };
         let mut best: Option<Timestamp> = None;
         loop {
