@@ -14,5 +14,6 @@ mod once;
 mod pacing;
 mod pooler;
 mod roles;
+mod sinks;
 mod sql_files;
 mod tls;
