@@ -177,7 +177,7 @@ impl Engine {
         policy::store::lock(&mut tx).await?;
         let stored = match policy::store::find(&mut tx, name).await {
             // Settings that no file has written yet are the defaults, and can be changed like the others.
-            Err(error) if error.is_usage() && matches!(name, "pacing" | "keep") => Stored::new(Kind::Settings, name),
+            Err(error) if error.is_usage() && is_settings(name) => Stored::new(Kind::Settings, name),
             found => found?,
         };
         let mut spec = stored.spec.clone();
@@ -208,27 +208,31 @@ impl Engine {
 
     /// Everything that can be wrong with a policy only the database knows.
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
-        let Policy::Expire(expire) = policy else { return Ok(()) };
-        let key = self.keys.subject()?;
-        let checked = async {
-            let table = catalog::table(connection, &expire.table).await?;
-            let leaves = catalog::leaves(connection, table.oid).await?;
-            let role = expire.role.as_ref().map(pg::Ident::new);
-            expire::store::as_role(connection, role.as_ref()).await?;
-            expire::store::back_from_role(connection, role.as_ref()).await?;
-            sqlx::raw_sql("SAVEPOINT ebb_check").execute(&mut *connection).await?;
-            let as_written = prepare_all(connection, expire, &table, &leaves, key.clone()).await;
-            match as_written {
-                // Its role may get its grants later, from `ebb doctor`: then it is checked as whoever asks.
-                Err(error) if expire.role.is_some() && error.sqlstate().as_deref() == Some("42501") => {
-                    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_check").execute(&mut *connection).await?;
-                    let unbound = Expire { role: None, ..expire.clone() };
-                    prepare_all(connection, &unbound, &table, &leaves, key).await
-                }
-                checked => checked,
-            }
+        let checked = match policy {
+            Policy::Expire(expire) => self.check_expire(connection, expire).await,
+            Policy::Once(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
-        checked.await.map_err(|error| error.context(format!("policy {}", expire.name)))
+        checked.map_err(|error| error.context(format!("policy {}", policy.name())))
+    }
+
+    async fn check_expire(&self, connection: &mut PgConnection, expire: &Expire) -> Result<()> {
+        let key = self.keys.subject()?;
+        let table = catalog::table(connection, &expire.table).await?;
+        let leaves = catalog::leaves(connection, table.oid).await?;
+        let role = expire.role.as_ref().map(pg::Ident::new);
+        expire::store::as_role(connection, role.as_ref()).await?;
+        expire::store::back_from_role(connection, role.as_ref()).await?;
+        sqlx::raw_sql("SAVEPOINT ebb_check").execute(&mut *connection).await?;
+        let as_written = prepare_all(connection, expire, &table, &leaves, key.clone()).await;
+        match as_written {
+            // Its role may get its grants later, from `ebb doctor`: then it is checked as whoever asks.
+            Err(error) if expire.role.is_some() && error.sqlstate().as_deref() == Some("42501") => {
+                sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_check").execute(&mut *connection).await?;
+                let unbound = Expire { role: None, ..expire.clone() };
+                prepare_all(connection, &unbound, &table, &leaves, key).await
+            }
+            checked => checked,
+        }
     }
 }
 
@@ -253,6 +257,11 @@ async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<(
         catalog::column(connection, &table.relation, table.oid, &expire.column).await
     };
     checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
+}
+
+/// Whether a name is that of settings this version acts on.
+fn is_settings(name: &str) -> bool {
+    Kind::Settings.form().sections().contains(&name) && Kind::Settings.is_supported(name)
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.

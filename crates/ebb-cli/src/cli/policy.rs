@@ -130,18 +130,20 @@ impl Listed {
         match self.kind {
             Kind::Once => format!("ttl {}", text("ttl").unwrap_or("24h")),
             Kind::Settings => self.spec.keys().cloned().collect::<Vec<_>>().join(", "),
+            Kind::Sink => text("type").unwrap_or_default().to_owned(),
             _ => text("table").unwrap_or_default().to_owned(),
         }
     }
 }
 
 fn state(stored: &Stored, paused: &[Pause]) -> &'static str {
-    let works = !matches!(stored.kind, Kind::Once | Kind::Settings | Kind::Sink);
     if stored.stopped.is_some() {
         "stopped"
     } else if !stored.enabled {
         "disabled"
-    } else if works && paused.iter().any(|pause| pause.name == control::ALL || pause.name == stored.name) {
+    } else if stored.kind.is_work()
+        && paused.iter().any(|pause| pause.name == control::ALL || pause.name == stored.name)
+    {
         "paused"
     } else if stored.spec.get("mode").and_then(Value::as_str) == Some("observe") {
         "observing"
@@ -179,12 +181,10 @@ fn changed(stored: &Stored) -> String {
 
 /// The policy as it would stand in the file.
 fn block(stored: &Stored) -> String {
-    let mut lines = match stored.kind {
-        Kind::Once => vec![format!("[once.{}]", stored.name)],
-        Kind::Sink => vec![format!("[sinks.{}]", stored.name)],
-        Kind::Settings => vec![format!("[{}]", stored.name)],
-        kind => vec![format!("[[{kind}]]"), format!("name = {}", toml(&stored.name.clone().into()))],
-    };
+    let mut lines = vec![stored.kind.heading(&stored.name)];
+    if stored.kind.is_work() {
+        lines.push(format!("name = {}", toml(&stored.name.clone().into())));
+    }
     let mut keys: Vec<&String> = stored.spec.keys().collect();
     keys.sort_by_key(|key| (ORDER.iter().position(|known| known == key).unwrap_or(ORDER.len()), *key));
     lines.extend(keys.into_iter().map(|key| format!("{key} = {}", toml(&stored.spec[key]))));

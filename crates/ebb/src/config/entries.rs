@@ -1,4 +1,4 @@
-//! The entries that `ebb apply` brings to the database: policies, namespaces, `[pacing]` and `[keep]`.
+//! The entries that `ebb apply` brings to the database: policies, namespaces, sinks and settings.
 //! Invariant: what this version does not run is refused at its line instead of being left undone in silence.
 
 use serde_json::Value;
@@ -8,24 +8,18 @@ use super::document::Document;
 use super::env::{Env, Target, stem};
 use super::settings::{NodeSettings, SECTIONS};
 use super::{PolicySpec, located, path};
-use crate::policy::{Kind, Policy, Spec, Spot, Term, did_you_mean, human, nearest};
-
-const APPLIED_SECTIONS: [&str; 2] = ["pacing", "keep"];
-const LATER: [(&str, &str); 6] = [
-    ("retain", "[[retain]] policies"),
-    ("partition", "[[partition]] policies"),
-    ("resources", "[[resources]] policies"),
-    ("schedule", "[[schedule]] policies"),
-    ("sinks", "[sinks.*]"),
-    ("events", "[events]"),
-];
+use crate::policy::{Form, Kind, Policy, Spec, Spot, Term, did_you_mean, human, nearest};
 
 /// The variable that services with a cleanup ticker of their own already set.
 const INTERVAL: &str = "IDEMPOTENCY_CLEANUP_INTERVAL";
 
+/// The sections of `ebb apply`, each with its kind.
+fn applied_sections() -> impl Iterator<Item = (&'static str, Kind)> {
+    Kind::ALL.into_iter().flat_map(|kind| kind.form().sections().into_iter().map(move |section| (section, kind)))
+}
+
 fn known_sections() -> impl Iterator<Item = &'static str> {
-    let process = SECTIONS.iter().map(|(name, _)| *name);
-    process.chain(APPLIED_SECTIONS).chain(["expire", "once"]).chain(LATER.iter().map(|(name, _)| *name))
+    SECTIONS.iter().map(|(name, _)| *name).chain(applied_sections().map(|(section, _)| section))
 }
 
 /// Whether what stands at the top of the file is known there, and of the right form.
@@ -33,70 +27,72 @@ pub(super) fn check_sections(document: &Document) -> Vec<Diagnostic> {
     let mut wrong = Vec::new();
     for (name, value) in document.sections() {
         let at = |spot| document.place(&path(&[name]), spot);
-        if let Some((_, what)) = LATER.iter().find(|(later, _)| later == name) {
-            let verb = if what.contains("policies") { "run" } else { "support" };
-            let message = format!("this version of Ebb does not {verb} {what} yet");
-            wrong.push(Diagnostic::new(at(Spot::Value), message).hint("take it out"));
-        } else if !known_sections().any(|known| known == name) {
+        if !known_sections().any(|known| known == name) {
             let hint = nearest(name, known_sections())
                 .map_or_else(|| format!("known: {}", known_sections().collect::<Vec<_>>().join(", ")), did_you_mean);
             wrong.push(Diagnostic::new(at(Spot::Key), format!("unknown section `{name}`")).hint(hint));
-        } else if name == "expire" {
-            let tables = value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
-            if !tables {
-                let diagnostic = Diagnostic::new(at(Spot::Value), "`expire` is a list of policies");
-                wrong.push(diagnostic.hint("write [[expire]] with two brackets"));
+            continue;
+        }
+        let kind = applied_sections().find(|(section, _)| *section == name).map(|(_, kind)| kind);
+        if let Some(kind) = kind.filter(|kind| !kind.is_supported(name)) {
+            let message = match kind.form() {
+                Form::List(_) => format!("this version of Ebb does not run {} policies yet", kind.heading("*")),
+                Form::Named(_) => format!("this version of Ebb does not support {} yet", kind.heading("*")),
+                Form::Sections(_) => format!("this version of Ebb does not support {} yet", kind.heading(name)),
+            };
+            wrong.push(Diagnostic::new(at(Spot::Value), message).hint("take it out"));
+            continue;
+        }
+        match kind.map(Kind::form) {
+            Some(Form::List(_)) if !value.as_array().is_some_and(|items| items.iter().all(Value::is_object)) => {
+                let diagnostic = Diagnostic::new(at(Spot::Value), format!("`{name}` is a list of policies"));
+                wrong.push(diagnostic.hint(format!("write [[{name}]] with two brackets")));
             }
-        } else if name == "once" {
-            for (namespace, _) in value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_object()) {
-                let place = document.place(&path(&["once", namespace]), Spot::Key);
-                wrong.push(Diagnostic::new(place, "a namespace is a section").hint("write [once.NAME] above it"));
+            Some(Form::List(_)) => {}
+            Some(Form::Named(_)) => wrong.extend(check_named(document, name, value)),
+            Some(Form::Sections(_)) | None if !value.is_object() => {
+                let diagnostic = Diagnostic::new(at(Spot::Value), format!("`{name}` is a section"));
+                wrong.push(diagnostic.hint(format!("write [{name}]")));
             }
-            if !value.is_object() {
-                let diagnostic = Diagnostic::new(at(Spot::Value), "a namespace is a section with a name");
-                wrong.push(diagnostic.hint("write [once.NAME]"));
-            }
-        } else if !value.is_object() {
-            let diagnostic = Diagnostic::new(at(Spot::Value), format!("`{name}` is a section"));
-            wrong.push(diagnostic.hint(format!("write [{name}]")));
+            Some(Form::Sections(_)) | None => {}
         }
     }
     wrong
 }
 
+/// `[once.NAME]`: everything below `once` is a section.
+fn check_named(document: &Document, section: &str, value: &Value) -> Vec<Diagnostic> {
+    let what = if section == "once" { "a namespace" } else { "a sink" };
+    let Some(entries) = value.as_object() else {
+        let place = document.place(&path(&[section]), Spot::Value);
+        let diagnostic = Diagnostic::new(place, format!("{what} is a section with a name"));
+        return vec![diagnostic.hint(format!("write [{section}.NAME]"))];
+    };
+    let misplaced = entries.iter().filter(|(_, value)| !value.is_object()).map(|(name, _)| {
+        let place = document.place(&path(&[section, name]), Spot::Key);
+        Diagnostic::new(place, format!("{what} is a section")).hint(format!("write [{section}.NAME] above it"))
+    });
+    misplaced.collect()
+}
+
 /// What variables can change, and the words that mark a variable as ours.
-pub(super) fn targets(document: &Document) -> (Vec<Target>, Vec<&'static str>) {
+pub(super) fn targets(document: &Document) -> (Vec<Target>, Vec<String>) {
     let section =
         |name: &str, scalars| Target { path: path(&[name]), label: format!("[{name}]"), stem: stem(name), scalars };
     let mut targets: Vec<Target> = SECTIONS.iter().map(|(name, scalars)| section(name, *scalars)).collect();
-    targets.extend(APPLIED_SECTIONS.map(|name| section(name, Kind::Settings.scalars(name))));
+    let settings = applied_sections().filter(|(_, kind)| *kind == Kind::Settings);
+    targets.extend(settings.map(|(name, kind)| section(name, kind.scalars(name))));
     for entry in entries(document) {
-        let (word, label) = match entry.kind {
-            Kind::Once => ("ONCE", format!("[once.{}]", entry.name)),
-            _ => ("EXPIRE", format!("[[expire]] {}", entry.name)),
+        let heading = entry.kind.heading(&entry.name);
+        let (word, label) = match entry.kind.form() {
+            Form::List(section) => (section, format!("{heading} {}", entry.name)),
+            Form::Named(section) => (section, heading),
+            Form::Sections(_) => continue,
         };
-        let (stem, scalars) = (format!("{word}_{}", stem(&entry.name)), entry.kind.scalars(&entry.name));
+        let (stem, scalars) = (format!("{}_{}", stem(word), stem(&entry.name)), entry.kind.scalars(&entry.name));
         targets.push(Target { path: entry.path, label, stem, scalars });
     }
-    let prefixes = [
-        "DATABASE",
-        "HTTP",
-        "LOG",
-        "METRICS",
-        "AUDIT",
-        "NODE",
-        "PACING",
-        "KEEP",
-        "EXPIRE",
-        "ONCE",
-        "RETAIN",
-        "PARTITION",
-        "RESOURCES",
-        "SCHEDULE",
-        "SINKS",
-        "EVENTS",
-    ];
-    (targets, prefixes.to_vec())
+    (targets, known_sections().map(stem).collect())
 }
 
 /// Gives expire policies without a time of their own the interval that the environment names, so that what is stored
@@ -106,16 +102,17 @@ pub(super) fn default_interval(document: &mut Document, env: &Env) {
     let canonical = text.parse::<Term>().map_or_else(|_| text.to_owned(), |term| term.to_string());
     let timeless = |spec: &Spec| !spec.contains_key("every") && !spec.contains_key("at");
     let paths: Vec<Vec<String>> =
-        expire_entries(document).filter(|(_, spec)| timeless(spec)).map(|(at, _)| at).collect();
+        listed(document, "expire").filter(|(_, spec)| timeless(spec)).map(|(at, _)| at).collect();
     for mut at in paths {
         at.push("every".into());
         document.set(&at, canonical.as_str().into(), INTERVAL);
     }
 }
 
-fn expire_entries(document: &Document) -> impl Iterator<Item = (Vec<String>, &Spec)> {
-    let items = document.get(&["expire"]).and_then(Value::as_array).into_iter().flatten().enumerate();
-    items.filter_map(|(i, item)| Some((path(&["expire", &i.to_string()]), item.as_object()?)))
+/// The entries of a list, with or without names.
+fn listed<'a>(document: &'a Document, section: &'static str) -> impl Iterator<Item = (Vec<String>, &'a Spec)> {
+    let items = document.get(&[section]).and_then(Value::as_array).into_iter().flatten().enumerate();
+    items.filter_map(move |(i, item)| Some((path(&[section, &i.to_string()]), item.as_object()?)))
 }
 
 /// An entry that has a name.
@@ -127,24 +124,37 @@ struct Entry<'a> {
 }
 
 fn entries(document: &Document) -> Vec<Entry<'_>> {
-    let expire = expire_entries(document).filter_map(|(path, spec)| {
-        let name = spec.get("name")?.as_str()?.to_owned();
-        Some(Entry { kind: Kind::Expire, name, path, spec })
-    });
-    let once = document.get(&["once"]).and_then(Value::as_object).into_iter().flatten();
-    let once = once.filter_map(|(name, spec)| {
-        Some(Entry { kind: Kind::Once, name: name.clone(), path: path(&["once", name]), spec: spec.as_object()? })
-    });
-    let settings = APPLIED_SECTIONS.into_iter().filter_map(|name| {
-        let spec = document.get(&[name])?.as_object()?;
-        Some(Entry { kind: Kind::Settings, name: name.to_owned(), path: path(&[name]), spec })
-    });
-    expire.chain(once).chain(settings).collect()
+    let mut entries = Vec::new();
+    for kind in Kind::ALL {
+        match kind.form() {
+            Form::List(section) => entries.extend(listed(document, section).filter_map(|(path, spec)| {
+                let name = spec.get("name")?.as_str()?.to_owned();
+                Some(Entry { kind, name, path, spec })
+            })),
+            Form::Named(section) => {
+                let named = document.get(&[section]).and_then(Value::as_object).into_iter().flatten();
+                entries.extend(named.filter_map(|(name, spec)| {
+                    Some(Entry { kind, name: name.clone(), path: path(&[section, name]), spec: spec.as_object()? })
+                }));
+            }
+            Form::Sections(sections) => entries.extend(sections.iter().filter_map(|name| {
+                let spec = document.get(&[name])?.as_object()?;
+                Some(Entry { kind, name: (*name).to_owned(), path: path(&[name]), spec })
+            })),
+        }
+    }
+    entries.retain(|entry| entry.kind.is_supported(&entry.name));
+    entries
 }
 
 /// Reads all entries; what is wrong with them goes to `wrong`.
 pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<PolicySpec> {
-    for (at, spec) in expire_entries(document).filter(|(_, spec)| !spec.get("name").is_some_and(Value::is_string)) {
+    let lists = Kind::ALL.into_iter().filter(|kind| kind.is_supported("")).filter_map(|kind| match kind.form() {
+        Form::List(section) => Some(section),
+        _ => None,
+    });
+    let nameless = lists.flat_map(|section| listed(document, section));
+    for (at, spec) in nameless.filter(|(_, spec)| !spec.get("name").is_some_and(Value::is_string)) {
         let message = if spec.contains_key("name") { "`name` must be a text in quotes" } else { "`name` is missing" };
         let at = [at, path(&["name"])].concat();
         wrong.push(Diagnostic::new(document.place(&at, Spot::Value), message).hint("for example name = \"old-keys\""));
@@ -154,7 +164,7 @@ pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<Poli
     let mut policies = Vec::new();
     for Entry { kind, name, path, spec } in entries {
         let mut spec = spec.clone();
-        if kind == Kind::Expire {
+        if kind.is_work() {
             spec.remove("name");
         }
         match Policy::parse(kind, &name, &spec) {
@@ -166,9 +176,9 @@ pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<Poli
     policies
 }
 
-/// Two policies of one name, at both lines. Namespaces have names of their own.
+/// Two policies of one name, at both lines. Namespaces and sinks have names of their own.
 fn same_names(document: &Document, entries: &[Entry<'_>]) -> Vec<Diagnostic> {
-    let named = || entries.iter().filter(|entry| entry.kind == Kind::Expire);
+    let named = || entries.iter().filter(|entry| entry.kind.is_work());
     let place = |entry: &Entry<'_>| document.place(&[&entry.path[..], &path(&["name"])].concat(), Spot::Value);
     let mut wrong = Vec::new();
     for (i, again) in named().enumerate() {
@@ -185,7 +195,7 @@ fn same_names(document: &Document, entries: &[Entry<'_>]) -> Vec<Diagnostic> {
 /// A batch must end before its lease does.
 pub(super) fn check_lease(document: &Document, node: &NodeSettings, policies: &[PolicySpec]) -> Vec<Diagnostic> {
     let mut wrong = Vec::new();
-    for (at, spec) in expire_entries(document) {
+    for (at, spec) in listed(document, "expire") {
         let name = spec.get("name").and_then(Value::as_str);
         let found = policies.iter().find(|policy| policy.kind == Kind::Expire && Some(policy.name.as_str()) == name);
         let Some(Policy::Expire(expire)) = found.map(|found| &found.policy) else { continue };

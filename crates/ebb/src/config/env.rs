@@ -64,7 +64,7 @@ pub(super) struct Override {
 const APART: [&str; 3] = ["EBB_CONFIG", "EBB_LOG", "EBB_PG_BIN"];
 
 /// Finds what each variable sets. `prefixes` are the words after which a variable can only be ours.
-pub(super) fn overrides(env: &Env, targets: &[Target], prefixes: &[&str]) -> (Vec<Override>, Vec<Diagnostic>) {
+pub(super) fn overrides(env: &Env, targets: &[Target], prefixes: &[String]) -> (Vec<Override>, Vec<Diagnostic>) {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     let ours = env.0.iter().filter(|(name, _)| name.starts_with("EBB_") && !APART.contains(&name.as_str()));
     for (variable, text) in ours {
@@ -104,9 +104,9 @@ pub(super) fn stem(text: &str) -> String {
 }
 
 /// What to say about a variable that sets nothing: `None` to leave it alone.
-fn unmatched(variable: &str, targets: &[Target], prefixes: &[&str]) -> Option<Option<String>> {
+fn unmatched(variable: &str, targets: &[Target], prefixes: &[String]) -> Option<Option<String>> {
     let rest = variable.strip_prefix("EBB_")?;
-    let after = prefixes.iter().find_map(|prefix| rest.strip_prefix(prefix)?.strip_prefix('_'))?;
+    let after = prefixes.iter().find_map(|prefix| rest.strip_prefix(prefix.as_str())?.strip_prefix('_'))?;
     // Kubernetes puts these into every container for a service called, say, ebb-http.
     let words: Vec<&str> = after.split('_').collect();
     let pair = |pair: &[&str]| matches!(pair, ["SERVICE", "HOST" | "PORT"]) || (pair[0] == "PORT" && number(pair[1]));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn run(variable: &str, names: &[&str]) -> (Vec<Override>, Vec<Diagnostic>) {
-        overrides(&[(variable, "7")].into_iter().collect(), &targets(names), &["EXPIRE", "HTTP"])
+        overrides(&[(variable, "7")].into_iter().collect(), &targets(names), &["EXPIRE".into(), "HTTP".into()])
     }
 
     #[test]

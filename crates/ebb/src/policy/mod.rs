@@ -81,6 +81,37 @@ impl Kind {
         }
     }
 
+    /// How its entries stand in `ebb.toml`.
+    pub fn form(self) -> Form {
+        match self {
+            Self::Expire | Self::Retain | Self::Partition | Self::Resources | Self::Schedule => {
+                Form::List(self.as_str())
+            }
+            Self::Once => Form::Named("once"),
+            Self::Sink => Form::Named("sinks"),
+            Self::Settings => Form::Sections(&["pacing", "keep", "events"]),
+        }
+    }
+
+    /// Whether it is work that a node does: those have names that are unique among each other.
+    pub fn is_work(self) -> bool {
+        matches!(self.form(), Form::List(_))
+    }
+
+    /// How an entry is written at the top of its block, and called in messages: `[[expire]]`, `[once.orders]`.
+    pub fn heading(self, name: &str) -> String {
+        match self.form() {
+            Form::List(section) => format!("[[{section}]]"),
+            Form::Named(section) => format!("[{section}.{name}]"),
+            Form::Sections(_) => format!("[{name}]"),
+        }
+    }
+
+    /// Whether this version acts on such entries; others are refused instead of being left undone in silence.
+    pub(crate) fn is_supported(self, name: &str) -> bool {
+        !self.scalars(name).is_empty()
+    }
+
     /// The kind a word stands for.
     pub fn parse(word: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| {
@@ -106,6 +137,27 @@ impl Kind {
     pub fn value(self, name: &str, key: &str, text: &str) -> Value {
         let scalar = self.scalars(name).iter().find(|scalar| scalar.path() == key);
         scalar.map_or_else(|| Value::from(text), |scalar| scalar.value(text))
+    }
+}
+
+/// How the entries of a kind stand in `ebb.toml`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A list of policies with names: `[[expire]]`.
+    List(&'static str),
+    /// A section for each name: `[once.orders]`.
+    Named(&'static str),
+    /// One section each: `[pacing]`.
+    Sections(&'static [&'static str]),
+}
+
+impl Form {
+    /// What stands at the top level of the file for it.
+    pub(crate) fn sections(self) -> Vec<&'static str> {
+        match self {
+            Self::List(section) | Self::Named(section) => vec![section],
+            Self::Sections(sections) => sections.to_vec(),
+        }
     }
 }
 

@@ -99,15 +99,11 @@ pub async fn all(connection: &mut PgConnection) -> Result<Vec<Stored>> {
     Ok(sql!("all" as Stored).fetch_all(connection).await?)
 }
 
-/// The policy of a name; names of `[once.X]` and settings are found too when nothing else has them.
+/// The policy of a name; names of `[once.X]`, `[sinks.X]` and settings are found too when nothing else has them.
 pub async fn find(connection: &mut PgConnection, name: &str) -> Result<Stored> {
     let stored = all(connection).await?;
-    let of = |settings: bool| {
-        stored
-            .iter()
-            .find(|policy| policy.name == name && matches!(policy.kind, Kind::Once | Kind::Settings) == settings)
-    };
-    if let Some(found) = of(false).or_else(|| of(true)) {
+    let of = |work: bool| stored.iter().find(|policy| policy.name == name && policy.kind.is_work() == work);
+    if let Some(found) = of(true).or_else(|| of(false)) {
         return Ok(found.clone());
     }
     let error = Error::usage(format!("there is no policy {name}"));

@@ -7,8 +7,26 @@ use std::fmt;
 pub enum ChoreKind {
     /// Removes what is past its time.
     Expire,
+    /// Notices what the application deleted softly.
+    Mark,
+    /// Announces deletions.
+    Warn,
+    /// Erases subjects.
+    Erase,
     /// Chains audit records into signed blocks.
     Seal,
+    /// Looks for what should not have happened.
+    Audit,
+    /// Keeps partitions ahead, and lets expired ones go.
+    Partition,
+    /// Ends holders whose lease ran out.
+    Holders,
+    /// Drops resources that nobody refers to.
+    Drop,
+    /// Finds resources that nobody knows.
+    Sweep,
+    /// Delivers events.
+    Schedule,
 }
 
 impl ChoreKind {
@@ -16,7 +34,16 @@ impl ChoreKind {
     pub fn as_str(self) -> &'static str {
         match self {
             ChoreKind::Expire => "expire",
+            ChoreKind::Mark => "mark",
+            ChoreKind::Warn => "warn",
+            ChoreKind::Erase => "erase",
             ChoreKind::Seal => "seal",
+            ChoreKind::Audit => "audit",
+            ChoreKind::Partition => "partition",
+            ChoreKind::Holders => "holders",
+            ChoreKind::Drop => "drop",
+            ChoreKind::Sweep => "sweep",
+            ChoreKind::Schedule => "schedule",
         }
     }
 }

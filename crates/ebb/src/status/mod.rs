@@ -170,7 +170,7 @@ impl Engine {
         let mut shown = Vec::new();
         for row in policies {
             let kind = Kind::parse(&row.kind).map_err(|invalid| Error::failed(invalid.message))?;
-            if matches!(kind, Kind::Settings | Kind::Once | Kind::Sink) {
+            if !kind.is_work() {
                 continue;
             }
             let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
