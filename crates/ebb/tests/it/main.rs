@@ -13,6 +13,7 @@ mod names;
 mod once;
 mod pacing;
 mod pooler;
+mod replica;
 mod roles;
 mod sinks;
 mod sql_files;

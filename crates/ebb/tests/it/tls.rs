@@ -81,3 +81,12 @@ async fn a_server_is_who_its_certificate_says() {
     let error = target("localhost", "missing").unwrap_err();
     assert!(error.is_config() && error.to_string().contains("missing.crt cannot be read"), "{error}");
 }
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_apart_from_one_that_is_away() {
+    let db = ebb_testkit::empty_database().await;
+    let target = Target::parse(&format!("{}?sslmode=require", db.url()), None).unwrap();
+    let error = Engine::new(Database::open(target, 2, "ebb/test"), Keys::default()).ready().await.unwrap_err();
+    assert!(error.to_string().contains("server does not support TLS"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("ssl = on") && hint.contains("sslmode=prefer")), "{error:?}");
+}
