@@ -210,7 +210,7 @@ impl Engine {
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
-            Policy::Once(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
+            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
     }
@@ -323,7 +323,7 @@ impl Duties {
                     keep = settings;
                     continue;
                 }
-                Ok(Policy::Once(_)) => continue,
+                Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Err(error) => Err(error),
             };

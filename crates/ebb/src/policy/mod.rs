@@ -8,7 +8,9 @@ mod field;
 mod name;
 mod once;
 mod reader;
+mod retry;
 mod settings;
+mod sink;
 mod size;
 pub mod store;
 mod term;
@@ -25,7 +27,9 @@ pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
 pub(crate) use reader::Reader;
+pub use retry::Retry;
 pub use settings::{Keep, Pacing};
+pub use sink::{Breaker, Driver, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};
@@ -126,6 +130,7 @@ impl Kind {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
             (Self::Once, _) => once::SCALARS,
+            (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
             (Self::Settings, "keep") => settings::KEEP,
             _ => &[],
@@ -208,12 +213,14 @@ impl Scalar {
 
 /// A policy that makes sense.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
+#[allow(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
     /// `[once.NAME]`.
     Once(OnceNamespace),
+    /// `[sinks.NAME]`.
+    Sink(Sink),
     /// `[pacing]`.
     Pacing(Pacing),
     /// `[keep]`.
@@ -226,6 +233,7 @@ impl Policy {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
+            (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
             (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
@@ -238,6 +246,7 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
             Self::Once(once) => once.name.as_str(),
+            Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
             Self::Keep(_) => "keep",
         }
@@ -248,6 +257,7 @@ impl Policy {
         match self {
             Self::Expire(_) => Kind::Expire,
             Self::Once(_) => Kind::Once,
+            Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
         }
     }
@@ -257,6 +267,7 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.enabled,
             Self::Once(once) => once.enabled,
+            Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
         }
     }
@@ -285,7 +296,13 @@ mod tests {
     /// The list that serves environment variables and the reader that serves everything must not drift apart.
     #[test]
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
-        let of = [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")];
+        let of = [
+            (Kind::Expire, "k"),
+            (Kind::Once, "k"),
+            (Kind::Sink, "k"),
+            (Kind::Settings, "pacing"),
+            (Kind::Settings, "keep"),
+        ];
         for (kind, name) in of {
             let mut spec = Spec::new();
             spec.insert("zzzzzzzz".into(), Value::Bool(true));
@@ -322,7 +339,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();
