@@ -55,7 +55,7 @@ CREATE INDEX reference_holder ON ebb.reference (holder);
 
 -- Which installation this is: the owner marker in a store names it. Another database has another one.
 CREATE TABLE ebb.installation (
-    only            boolean     PRIMARY KEY DEFAULT true CHECK (only),
+    one             boolean     PRIMARY KEY DEFAULT true CHECK (one),
     id              uuid        NOT NULL DEFAULT gen_random_uuid(),
     since           timestamptz NOT NULL DEFAULT clock_timestamp()
 );

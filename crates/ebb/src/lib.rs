@@ -9,6 +9,7 @@ pub mod once;
 pub mod pg;
 pub mod plan;
 pub mod policy;
+pub mod resources;
 pub mod schedule;
 pub mod spine;
 pub mod status;

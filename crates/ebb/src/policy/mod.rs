@@ -7,7 +7,9 @@ mod expire;
 mod field;
 mod name;
 mod once;
+mod pattern;
 mod reader;
+mod resources;
 mod retry;
 mod settings;
 mod sink;
@@ -26,7 +28,9 @@ pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
+pub use resources::{Place, Resources};
 pub use retry::Retry;
 pub use settings::{Keep, Pacing};
 pub use sink::{Breaker, Driver, Rate, Sink};
@@ -129,6 +133,7 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
@@ -217,6 +222,8 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[resources]]`.
+    Resources(Resources),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[sinks.NAME]`.
@@ -232,6 +239,7 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
@@ -245,6 +253,7 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
@@ -256,6 +265,7 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
             Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
@@ -266,6 +276,7 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
             Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
@@ -300,6 +311,7 @@ mod tests {
             (Kind::Expire, "k"),
             (Kind::Once, "k"),
             (Kind::Sink, "k"),
+            (Kind::Resources, "k"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),
         ];
@@ -339,7 +351,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

@@ -13,6 +13,7 @@ mod names;
 mod once;
 mod pacing;
 mod pooler;
+mod resources;
 mod roles;
 mod sql_files;
 mod tls;
