@@ -13,13 +13,14 @@ use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
+use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Spec, Stored, Wanted};
+use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Spec, Stored, Wanted};
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
-use crate::{Error, Result, expire};
+use crate::{Error, Result, expire, partition};
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -210,6 +211,7 @@ impl Engine {
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
+            Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
             Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
@@ -325,6 +327,7 @@ impl Duties {
                 }
                 Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
                 Err(error) => Err(error),
             };
             match found {
@@ -386,6 +389,11 @@ impl Duties {
             })
             .collect())
     }
+}
+
+async fn partition_work(database: &Database, policy: Partition, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    let work = PartitionWork::find(database, policy, stored).await?;
+    Ok(vec![Arc::new(work) as Arc<dyn Work>])
 }
 
 /// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.

@@ -7,6 +7,7 @@ mod expire;
 mod field;
 mod name;
 mod once;
+mod partition;
 mod reader;
 mod retry;
 mod settings;
@@ -26,6 +27,7 @@ pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub use partition::{Expired, Partition, Period};
 pub(crate) use reader::Reader;
 pub use retry::Retry;
 pub use settings::{Keep, Pacing};
@@ -129,6 +131,7 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Partition, _) => partition::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
@@ -217,6 +220,8 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[partition]]`.
+    Partition(Partition),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[sinks.NAME]`.
@@ -232,6 +237,7 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
@@ -245,6 +251,7 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Partition(partition) => partition.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
@@ -256,6 +263,7 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Partition(_) => Kind::Partition,
             Self::Once(_) => Kind::Once,
             Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
@@ -266,6 +274,7 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Partition(partition) => partition.enabled,
             Self::Once(once) => once.enabled,
             Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
@@ -298,6 +307,7 @@ mod tests {
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
         let of = [
             (Kind::Expire, "k"),
+            (Kind::Partition, "k"),
             (Kind::Once, "k"),
             (Kind::Sink, "k"),
             (Kind::Settings, "pacing"),
@@ -339,7 +349,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

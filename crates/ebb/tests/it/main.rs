@@ -12,6 +12,7 @@ mod harness;
 mod names;
 mod once;
 mod pacing;
+mod partition;
 mod pooler;
 mod roles;
 mod sql_files;
