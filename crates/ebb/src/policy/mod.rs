@@ -3,6 +3,7 @@
 
 pub mod apply;
 mod cadence;
+mod driver;
 mod expire;
 mod field;
 mod name;
@@ -22,6 +23,7 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
+pub use driver::{Driver, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
@@ -31,7 +33,7 @@ pub use partition::{Expired, Partition, Period};
 pub(crate) use reader::Reader;
 pub use retry::Retry;
 pub use settings::{Keep, Pacing};
-pub use sink::{Breaker, Driver, Rate, Sink};
+pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};

@@ -14,6 +14,8 @@ mod once;
 mod pacing;
 mod partition;
 mod pooler;
+mod replica;
 mod roles;
+mod sinks;
 mod sql_files;
 mod tls;
