@@ -13,14 +13,15 @@ use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
+use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Resources, Spec, Stored, Wanted};
+use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Spec, Stored, Wanted};
 use crate::resources::work::HoldersWork;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
-use crate::{Error, Result, expire, resources};
+use crate::{Error, Result, expire, partition, resources};
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -222,6 +223,7 @@ impl Engine {
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
+            Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
             Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
             Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
@@ -343,6 +345,7 @@ impl Duties {
                 }
                 Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
                 Ok(Policy::Resources(policy)) => {
                     let mut tx = database.read().await?;
                     let table = catalog::own_table(&mut tx, "resource").await?;
@@ -415,6 +418,11 @@ impl Duties {
             })
             .collect())
     }
+}
+
+async fn partition_work(database: &Database, policy: Partition, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    let work = PartitionWork::find(database, policy, stored).await?;
+    Ok(vec![Arc::new(work) as Arc<dyn Work>])
 }
 
 /// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.

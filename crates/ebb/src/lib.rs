@@ -6,6 +6,7 @@ pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod once;
+pub mod partition;
 pub mod pg;
 pub mod plan;
 pub mod policy;

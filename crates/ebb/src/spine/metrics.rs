@@ -73,6 +73,11 @@ pub(crate) fn unsealed(records: u64) {
     metrics::gauge!("ebb_audit_unsealed").set(records as f64);
 }
 
+/// How long the partitions of a table last.
+pub(crate) fn runway(table: &str, seconds: u64) {
+    metrics::gauge!("ebb_partition_runway_seconds", "table" => table.to_owned()).set(seconds as f64);
+}
+
 /// What the sweeper found and what became of it: seen, dropped, spared.
 pub(crate) fn orphans(policy: &str, result: &'static str, resources: u64) {
     metrics::counter!("ebb_orphans_total", "policy" => policy.to_owned(), "result" => result).increment(resources);
