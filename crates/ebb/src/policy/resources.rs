@@ -227,6 +227,7 @@ fn read_place(r: &mut Reader<'_>, spec: &Spec) -> Option<Place> {
 }
 
 fn read_url(r: &mut Reader<'_>, driver: Option<&str>) -> Option<String> {
+    r.take("url");
     let (schemes, example): (&[&str], _) = match driver? {
         "clickhouse" => (&["http", "https"], "\"http://127.0.0.1:8123/?database=default\""),
         "postgres" => (&["postgres", "postgresql"], "\"postgres://host:5432/database\""),
