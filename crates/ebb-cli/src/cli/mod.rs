@@ -15,6 +15,7 @@ mod init;
 mod man;
 mod migrate;
 mod once;
+mod partition;
 mod pause;
 mod plan;
 mod policy;
@@ -70,6 +71,9 @@ enum Command {
     Trigger(trigger::Args),
     /// Claim a key: prints first or duplicate.
     Once(once::Args),
+    /// Tables split by time: adopt, look after, undo.
+    #[command(subcommand)]
+    Partition(partition::Command),
     /// Schedule events, look at them, and see to dead letters.
     #[command(subcommand)]
     Event(event::Command),
@@ -145,6 +149,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Resume(args) => pause::resume(&context, args).await,
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
+        Command::Partition(command) => partition::run(&context, command).await,
         Command::Event(command) => event::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,

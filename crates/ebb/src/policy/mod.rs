@@ -4,11 +4,15 @@
 pub mod apply;
 mod cadence;
 mod cron;
+mod driver;
 mod expire;
 mod field;
 mod name;
 mod once;
+mod partition;
+mod pattern;
 mod reader;
+mod resources;
 mod retry;
 mod schedule;
 mod settings;
@@ -24,16 +28,20 @@ use serde_json::{Map, Value};
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
 pub use cron::Cron;
+pub use driver::{Driver, Nats, Smtp, SmtpTls, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub use partition::{Expired, Partition, Period};
+pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
+pub use resources::{Place, Resources};
 pub use retry::Retry;
 pub use schedule::{Missed, Schedule};
 pub use settings::{Events, Keep, Pacing};
-pub use sink::{Breaker, Driver, Rate, Sink};
+pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};
@@ -133,6 +141,8 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Partition, _) => partition::SCALARS,
+            (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Schedule, _) => schedule::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
@@ -223,6 +233,10 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[partition]]`.
+    Partition(Partition),
+    /// `[[resources]]`.
+    Resources(Resources),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[[schedule]]`.
@@ -242,6 +256,8 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
+            (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Schedule, _) => Schedule::parse(name, spec).map(Self::Schedule),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
@@ -257,6 +273,8 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Partition(partition) => partition.name.as_str(),
+            Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Schedule(schedule) => schedule.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
@@ -270,6 +288,8 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Partition(_) => Kind::Partition,
+            Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
             Self::Schedule(_) => Kind::Schedule,
             Self::Sink(_) => Kind::Sink,
@@ -281,6 +301,8 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Partition(partition) => partition.enabled,
+            Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
             Self::Schedule(schedule) => schedule.enabled,
             Self::Sink(sink) => sink.enabled,
@@ -314,10 +336,12 @@ mod tests {
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
         let of = [
             (Kind::Expire, "k"),
+            (Kind::Partition, "k"),
             (Kind::Once, "k"),
             (Kind::Schedule, "k"),
             (Kind::Sink, "k"),
             (Kind::Settings, "events"),
+            (Kind::Resources, "k"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),
         ];
@@ -357,7 +381,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();
