@@ -5,12 +5,15 @@ pub mod audit;
 pub mod config;
 pub mod control;
 pub mod doctor;
+pub mod lineage;
 pub mod once;
 pub mod pg;
 pub mod plan;
 pub mod policy;
 pub mod spine;
 pub mod status;
+pub mod token;
+pub mod view;
 
 mod engine;
 mod error;

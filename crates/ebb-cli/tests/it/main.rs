@@ -5,5 +5,6 @@
 mod commands;
 mod demo;
 mod faults;
+mod http;
 mod insight;
 mod shell;
