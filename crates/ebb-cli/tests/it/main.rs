@@ -7,4 +7,5 @@ mod demo;
 mod faults;
 mod http;
 mod insight;
+mod replica;
 mod shell;

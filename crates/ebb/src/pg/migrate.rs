@@ -30,7 +30,9 @@ const MIGRATIONS: &[Migration] = migrations![
     2 "0002_audit",
     3 "0003_once",
     4 "0004_views",
-    5 "0005_surface",
+    5 "0005_partition",
+    6 "0006_resources",
+    7 "0007_surface",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
