@@ -67,10 +67,10 @@ pub async fn runs(tx: &mut PgConnection, filter: &RunFilter) -> Result<Vec<Run>>
         .await?)
 }
 
-/// The runs that go on or ended since a moment, and the moment to ask from the next time.
+/// The runs that go on or ended since a moment (just now, when there is none), and the moment to ask from the next time.
 pub async fn activity(tx: &mut PgConnection, since: Option<Moment>) -> Result<(Moment, Vec<Run>)> {
     let (_, now) = crate::status::clocks(tx).await?;
-    let runs = sql!("activity" as Run).bind(since.unwrap_or(now)).fetch_all(tx).await?;
+    let runs = sql!("activity" as Run).bind(since).fetch_all(tx).await?;
     Ok((now, runs))
 }
 
