@@ -1,6 +1,8 @@
 //! resources: live exactly as long as someone refers to them.
 
 mod chores;
+mod clickhouse;
+mod objects;
 mod protocol;
 mod sweep;
 
