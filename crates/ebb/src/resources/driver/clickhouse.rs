@@ -186,8 +186,8 @@ impl ClickHouseDriver {
             .with_hint(format!("CREATE DATABASE {}", Name(&self.database))))
     }
 
-    /// The tables for which a condition holds, a line of JSON each.
-    async fn lines(&self, condition: &str) -> Result<String> {
+    /// Asks for the tables for whose name a condition holds, a line of JSON each.
+    async fn lines(&self, condition: impl Fn(&str) -> String) -> Result<String> {
         let has_uuids = self
             .has_uuids
             .get_or_try_init(|| async {
@@ -197,14 +197,19 @@ impl ClickHouseDriver {
             .await?;
         let uuid = if *has_uuids { "toString(uuid)" } else { "''" };
         let database = Text(&self.database);
+        let (of_tables, of_parts) = (condition("name"), condition("table"));
+        // A union and not a join, whose rules differ between versions.
         Ok(format!(
-            "SELECT name, {uuid} AS uuid, toString(greatest(toUnixTimestamp(metadata_modification_time), changed)) AS modified,
-                 toString(bytes) AS size, toString(toUnixTimestamp(now())) AS now
-             FROM (SELECT * FROM system.tables WHERE database = {database} AND NOT is_temporary
-                   AND engine NOT IN ('View', 'MaterializedView', 'LiveView', 'Dictionary') AND {condition})
-             ANY LEFT JOIN (SELECT table AS name, toUnixTimestamp(max(modification_time)) AS changed, sum(bytes_on_disk) AS bytes
-                            FROM system.parts WHERE database = {database} AND active GROUP BY table) USING name
-             ORDER BY name FORMAT JSONEachRow"
+            "SELECT name, max(uuid) AS uuid, toString(max(changed)) AS modified, toString(sum(bytes)) AS size,
+                 toString(toUnixTimestamp(now())) AS now
+             FROM (SELECT name, {uuid} AS uuid, toUnixTimestamp(metadata_modification_time) AS changed, toUInt64(0) AS bytes, 1 AS tables
+                   FROM system.tables WHERE database = {database} AND NOT is_temporary
+                   AND engine NOT IN ('View', 'MaterializedView', 'LiveView', 'Dictionary') AND {of_tables}
+                   UNION ALL
+                   SELECT table AS name, '' AS uuid, toUnixTimestamp(max(modification_time)) AS changed,
+                       toUInt64(sum(bytes_on_disk)) AS bytes, 0 AS tables
+                   FROM system.parts WHERE database = {database} AND active AND {of_parts} GROUP BY table)
+             GROUP BY name HAVING sum(tables) > 0 ORDER BY name FORMAT JSONEachRow"
         ))
     }
 
@@ -238,7 +243,7 @@ impl ClickHouseDriver {
         let (mut all, mut now) = (Vec::new(), None);
         for part in names.chunks(1000) {
             let quoted = part.iter().map(|name| Text(name).to_string()).collect::<Vec<_>>().join(", ");
-            let sql = self.lines(&format!("name IN ({quoted})")).await?;
+            let sql = self.lines(|column| format!("{column} IN ({quoted})")).await?;
             now = self.read(&sql, &mut |found| all.push(found)).await?.or(now);
         }
         Ok((all, now))
@@ -352,7 +357,7 @@ impl Driver for ClickHouseDriver {
     ) -> BoxFuture<'a, Result<Option<Timestamp>>> {
         async move {
             self.require_database().await?;
-            let sql = self.lines(&format!("startsWith(name, {})", Text(prefix))).await?;
+            let sql = self.lines(|column| format!("startsWith({column}, {})", Text(prefix))).await?;
             self.read(&sql, each).await
         }
         .boxed()

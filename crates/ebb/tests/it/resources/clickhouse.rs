@@ -226,7 +226,7 @@ async fn a_wrong_database_or_login_is_refused() {
     ebb.apply(&policy(&url, &login)).await;
     house.registry.passes("sweep").await;
     // Somebody else's installation has the same store.
-    let other = crate::harness::Ebb::new().await;
+    let other = super::another_installation().await;
     let error = other.try_apply(&policy(&url, "")).await.unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("another installation"), "{error}");
     // And a database without the marker is not swept: the URL was changed behind our back.

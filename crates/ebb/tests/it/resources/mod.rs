@@ -30,6 +30,11 @@ pub(super) fn policy(more: &str) -> String {
     )
 }
 
+/// Databases of tests are clones, and clones are one installation.
+pub(super) async fn another_installation() -> Ebb {
+    Ebb::with("UPDATE ebb.installation SET id = gen_random_uuid()").await
+}
+
 impl Registry {
     /// With a grace of an hour, which only a moved clock makes pass.
     pub(super) async fn new() -> Self {

@@ -94,7 +94,7 @@ async fn objects_go_when_nobody_refers_to_them_and_orphans_go_late() {
         assert_eq!((registry.state(&orphan).await.as_str(), registry.audited("drop").await), ("dropped", 2));
         registry.ebb.db.execute("UPDATE ebb.resource_store SET generation = 0").await;
         assert!(registry.fails("sweep").await.contains("older backup"));
-        let other = Ebb::new().await;
+        let other = super::another_installation().await;
         let error = other.try_apply(&policy(place, "")).await.unwrap_err();
         assert!(error.to_string().contains("another installation"), "{error}");
     }
