@@ -2,12 +2,15 @@
 //! Invariants: no DEFAULT partition, so that nothing is read under a lock; a partition leaves its table in three steps
 //! that are each written down (decided, detached, dropped), and the last asks every condition again under its lock.
 
+pub mod adopt;
 pub(crate) mod store;
 pub(crate) mod upkeep;
 pub(crate) mod work;
 
 mod list;
+mod rollback;
 
+pub use rollback::{Finished, RolledBack, Standing, finish, require_standing, rollback, standing};
 pub use list::{Detached, Listed, Listing, list, statements};
 
 use sqlx::PgConnection;

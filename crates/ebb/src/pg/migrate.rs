@@ -31,6 +31,7 @@ const MIGRATIONS: &[Migration] = migrations![
     3 "0003_once",
     4 "0004_views",
     5 "0005_partition",
+    6 "0006_adoption",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
