@@ -72,3 +72,56 @@ BEGIN
     RETURN NEW;
 END
 $$;
+
+-- The same answers as before, for tables with very many partitions: no call for each bound, and one look at all of them
+-- instead of one for each period.
+CREATE OR REPLACE FUNCTION ebb.partition_bounds(relation oid, kind text)
+RETURNS TABLE (oid oid, schema_name text, table_name text, relkind text, lower_bound timestamp, upper_bound timestamp, pending boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' AS $$
+    WITH bound AS MATERIALIZED (
+        SELECT c.oid, n.nspname, c.relname, c.relkind, i.inhdetachpending,
+               -- FOR VALUES FROM ('a') TO ('b'), or DEFAULT; by hand, which costs a tenth of a regular expression.
+               NULLIF(translate(pg_get_expr(c.relpartbound, c.oid), '''()', ''), 'DEFAULT') AS range
+        FROM pg_inherits i
+        JOIN pg_class c ON c.oid = i.inhrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE i.inhparent = relation
+    ), split AS MATERIALIZED (
+        SELECT bound.*, ARRAY[substr(split_part(range, ' TO ', 1), 17), split_part(range, ' TO ', 2)] AS ends FROM bound
+    )
+    SELECT b.oid, b.nspname::text, b.relname::text, b.relkind::text,
+           CASE WHEN b.range IS NULL THEN NULL WHEN b.ends[1] = 'MINVALUE' THEN timestamp '-infinity' WHEN b.ends[1] = 'MAXVALUE' THEN timestamp 'infinity'
+                WHEN kind = 'timestamptz' THEN b.ends[1]::timestamptz AT TIME ZONE 'UTC'
+                WHEN kind IN ('timestamp', 'date') THEN b.ends[1]::timestamp
+                WHEN kind = 's' THEN to_timestamp(b.ends[1]::float8) AT TIME ZONE 'UTC'
+                WHEN kind = 'ms' THEN to_timestamp(b.ends[1]::float8 / 1000) AT TIME ZONE 'UTC'
+                WHEN kind = 'uuid' THEN ebb.partition_moment(kind, b.ends[1]) END,
+           CASE WHEN b.range IS NULL THEN NULL WHEN b.ends[2] = 'MINVALUE' THEN timestamp '-infinity' WHEN b.ends[2] = 'MAXVALUE' THEN timestamp 'infinity'
+                WHEN kind = 'timestamptz' THEN b.ends[2]::timestamptz AT TIME ZONE 'UTC'
+                WHEN kind IN ('timestamp', 'date') THEN b.ends[2]::timestamp
+                WHEN kind = 's' THEN to_timestamp(b.ends[2]::float8) AT TIME ZONE 'UTC'
+                WHEN kind = 'ms' THEN to_timestamp(b.ends[2]::float8 / 1000) AT TIME ZONE 'UTC'
+                WHEN kind = 'uuid' THEN ebb.partition_moment(kind, b.ends[2]) END,
+           b.inhdetachpending
+    FROM split b
+$$;
+
+CREATE OR REPLACE FUNCTION ebb.missing_partitions(parent oid, kind text, by_period text, ahead int, zone text)
+RETURNS TABLE (start timestamp, lower_bound timestamp, upper_bound timestamp)
+LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' AS $$
+    WITH here AS MATERIALIZED (
+        SELECT date_trunc(by_period, ebb.now() AT TIME ZONE ebb.partition_zone(kind, zone)) AS this, ('1 ' || by_period)::interval AS step
+    ), covered AS MATERIALIZED (
+        SELECT COALESCE(range_agg(tsrange(b.lower_bound, b.upper_bound)), '{}') AS all_of_it
+        FROM ebb.partition_bounds(parent, kind) b WHERE b.lower_bound IS NOT NULL
+    ), uncovered AS MATERIALIZED (
+        SELECT here.this + n * here.step AS start, here.this + (n + 1) * here.step AS upper_bound, covered.all_of_it
+        FROM here, covered, generate_series(0, ahead) n
+        WHERE NOT tsrange(here.this + n * here.step, here.this + (n + 1) * here.step) <@ covered.all_of_it
+    )
+    -- What is free of a period begins after the last partition that reaches into it.
+    SELECT u.start, greatest(u.start, upper(u.all_of_it * tsmultirange(tsrange(u.start, u.upper_bound)))), u.upper_bound
+    FROM uncovered u
+    WHERE greatest(u.start, upper(u.all_of_it * tsmultirange(tsrange(u.start, u.upper_bound)))) < u.upper_bound
+    ORDER BY u.start
+$$;

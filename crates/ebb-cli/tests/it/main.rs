@@ -7,4 +7,5 @@ mod demo;
 mod faults;
 mod insight;
 mod replica;
+mod partition;
 mod shell;

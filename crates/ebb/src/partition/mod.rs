@@ -7,9 +7,13 @@ pub(crate) mod store;
 pub(crate) mod upkeep;
 pub(crate) mod work;
 
+mod brin;
+mod explain;
 mod list;
 mod rollback;
 
+pub use brin::{Brin, brin, build_brin};
+pub use explain::{Explained, Shape, explain, shapes};
 pub use rollback::{Finished, RolledBack, Standing, finish, require_standing, rollback, standing};
 pub use list::{Detached, Listed, Listing, list, statements};
 

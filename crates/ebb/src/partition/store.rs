@@ -33,6 +33,11 @@ pub(crate) async fn partitioned(
     Ok(sql!("partitioned" as Shape).bind(i64::from(oid)).bind(column).bind(unit).fetch_one(connection).await?)
 }
 
+/// Whether this node, or the policy's role, may drop what belongs to a table's owner.
+pub(crate) async fn may_drop(connection: &mut PgConnection, oid: u32, role: Option<&str>) -> Result<bool> {
+    Ok(sql!("may_drop" scalar bool).bind(i64::from(oid)).bind(role).fetch_one(connection).await?)
+}
+
 /// How it stands with the partitions of a table.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct Look {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::expire::{read_batch, read_brake, read_cadence};
 use super::field::Invalid;
 use super::{
-    BatchSize, Brake, Cadence, EpochUnit, FieldErrors, Mode, Name, Reader, Scalar, Spec, Term, Window, Zone, read_name,
+    Action, AuditDetail, BatchSize, Brake, Cadence, EpochUnit, Expire, FieldErrors, Mode, Name, Reader, Scalar, Spec, Term, Window, Zone, read_name,
 };
 
 /// Which table, split how, kept how long.
@@ -175,6 +175,31 @@ impl Partition {
             brake,
             role,
             enabled,
+        })
+    }
+
+    /// What an expire policy means for whole partitions, where it means anything: every row goes by its age alone.
+    pub(crate) fn of_expire(expire: &Expire) -> Option<Self> {
+        let by_age = expire.filter.is_none() && expire.action == Action::Delete && expire.audit == AuditDetail::Batch;
+        by_age.then(|| Self {
+            name: expire.name.clone(),
+            description: expire.description.clone(),
+            table: expire.table.clone(),
+            column: expire.column.clone(),
+            unit: expire.unit,
+            by: Period::Day,
+            ahead: 0,
+            keep: Some(expire.older_than.unwrap_or(Term::seconds(0))),
+            expired: Expired::Drop,
+            zone: expire.zone.clone(),
+            cadence: expire.cadence.clone(),
+            window: expire.window,
+            batch: expire.batch,
+            batch_timeout: expire.batch_timeout,
+            mode: expire.mode,
+            brake: expire.brake,
+            role: expire.role.clone(),
+            enabled: expire.enabled,
         })
     }
 

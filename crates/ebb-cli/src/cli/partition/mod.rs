@@ -1,6 +1,8 @@
 //! `ebb partition …`: tables split by time. A file for each thing that can be done with one.
 
 mod adopt;
+mod brin;
+mod explain;
 mod file;
 mod list;
 mod maintain;
@@ -22,6 +24,10 @@ pub(crate) enum Command {
     Rollback(rollback::Args),
     /// Make an adoption or a rollback final: what is left of it goes.
     Finish(rollback::FinishArgs),
+    /// Show which partitions statements read, and what would let them read fewer; executes nothing.
+    Explain(explain::Args),
+    /// Build a small index by time, concurrently, leaf by leaf.
+    Brin(brin::Args),
     /// Do now what the node does by itself: make what is missing ahead, let go what is expired.
     Maintain(maintain::Args),
 }
@@ -32,6 +38,8 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
         Command::Adopt(args) => adopt::run(context, args).await,
         Command::Rollback(args) => rollback::run(context, args).await,
         Command::Finish(args) => rollback::finish(context, args).await,
+        Command::Explain(args) => explain::run(context, args).await,
+        Command::Brin(args) => brin::run(context, args).await,
         Command::Maintain(args) => maintain::run(context, args).await,
     }
 }

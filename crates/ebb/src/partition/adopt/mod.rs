@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod store;
 mod subject;
 
+pub(crate) use plan::fitting;
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 pub use run::{Adopted, Progress, adopt};

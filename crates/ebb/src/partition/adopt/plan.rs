@@ -119,7 +119,7 @@ pub(crate) fn compose(
 ) -> Result<Plan> {
     let head = &subject.head;
     let schema = head.schema_name.clone();
-    let history = sanitized_name(&head.table_name, "_history");
+    let history = fitting(&head.table_name, "_history");
     let parent = format!("ebb_{}_parent", head.oid);
     let c = Composer {
         subject,
@@ -565,11 +565,11 @@ fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation) 
 
 /// What belongs to the old table is called so once the name has moved.
 fn history_name(name: &str) -> String {
-    sanitized_name(name, "_history")
+    fitting(name, "_history")
 }
 
 /// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own.
-fn sanitized_name(name: &str, ending: &str) -> String {
+pub(crate) fn fitting(name: &str, ending: &str) -> String {
     if name.len() + ending.len() <= 63 {
         return format!("{name}{ending}");
     }
