@@ -5,10 +5,15 @@
 mod address;
 mod breaker;
 mod envelope;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod log;
+mod mail;
+mod nats;
 mod outlet;
 mod rate;
 mod signature;
+mod smtp;
 mod tls;
 mod webhook;
 

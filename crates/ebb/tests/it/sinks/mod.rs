@@ -1,6 +1,10 @@
 //! Sinks against real peers: other people's libraries and servers, and receivers that misbehave.
 
+#[cfg(feature = "kafka")]
+mod kafka;
+mod nats;
 mod peer;
+mod smtp;
 mod webhook;
 
 use std::sync::Arc;
