@@ -48,7 +48,8 @@ fn client(pool: PgPool, later: bool, over: Arc<AtomicBool>) -> tokio::task::Join
     tokio::spawn(async move {
         let (mut longest, mut n) = (0.0_f64, 0_u64);
         let at = if later { "now() + interval '75 days'" } else { "now()" };
-        let sql = format!("INSERT INTO t (key, created_at, payload) VALUES (md5(random()::text || $1::text), {at}, 'live')");
+        let sql =
+            format!("INSERT INTO t (key, created_at, payload) VALUES (md5(random()::text || $1::text), {at}, 'live')");
         while !over.load(Ordering::Relaxed) {
             n += 1;
             let began = Instant::now();
@@ -104,7 +105,9 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
         .await;
     let back = async { Ok(rollback(database, "public.t", "bench", &mut |_| ()).await?) };
     let (took_back, stall_back) = beside_clients(bed, false, back).await?;
-    println!("partition, {rows} rows: rolled back in {took_back:.1} s after {LATER_WRITES} new rows, longest insert {stall_back:.0} ms");
+    println!(
+        "partition, {rows} rows: rolled back in {took_back:.1} s after {LATER_WRITES} new rows, longest insert {stall_back:.0} ms"
+    );
     finish(database, "public.t", &mut |_| ()).await?;
 
     table(bed, rows).await;
@@ -125,7 +128,11 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
     println!("partition, {rows} rows: copied under a lock by hand, longest insert {copied:.0} ms");
     bed.database.execute("DROP TABLE t, t_backup CASCADE; DROP SEQUENCE IF EXISTS t_copy_id CASCADE").await;
     Ok(vec![
-        Goal::at_most(format!("partition: longest insert while {rows} rows are adopted, ms (copied under a lock: {copied:.0})"), stall, STALL_MS),
+        Goal::at_most(
+            format!("partition: longest insert while {rows} rows are adopted, ms (copied under a lock: {copied:.0})"),
+            stall,
+            STALL_MS,
+        ),
         Goal::at_most(format!("partition: longest insert while {rows} rows are rolled back, ms"), stall_back, STALL_MS),
     ])
 }
@@ -152,7 +159,9 @@ async fn drop_against_delete(bed: &Bed) -> Result<Goal> {
         let summary = bed.sweep("m").await?;
         assert_eq!(summary.rows, 1_000_000, "the whole month, and nothing else");
         let dropped = summary.took.as_secs_f64();
-        println!("partition, round {round}: a month deleted in {deleted:.2} s, dropped (counted, recorded, two partitions made) in {dropped:.2} s");
+        println!(
+            "partition, round {round}: a month deleted in {deleted:.2} s, dropped (counted, recorded, two partitions made) in {dropped:.2} s"
+        );
         ratios.push(deleted / dropped);
     }
     Ok(Goal::at_least("partition: deleting a month over dropping it", median(ratios), 1.0))

@@ -6,6 +6,6 @@ mod commands;
 mod demo;
 mod faults;
 mod insight;
-mod replica;
 mod partition;
+mod replica;
 mod shell;

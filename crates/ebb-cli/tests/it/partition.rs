@@ -73,7 +73,10 @@ async fn killed_at_every_step(shell: &Shell, db: &TestDatabase, args: &[&str], d
             }
             // A step that an earlier try got through does not come again: any later one will do.
             let later = |line: &str| {
-                let number = line.strip_prefix("step ").and_then(|rest| rest.split('/').next()).and_then(|n| n.parse::<usize>().ok());
+                let number = line
+                    .strip_prefix("step ")
+                    .and_then(|rest| rest.split('/').next())
+                    .and_then(|n| n.parse::<usize>().ok());
                 number.is_some_and(|number| number >= step)
             };
             if lines.iter().any(|line| line.contains(&wanted) || later(line)) {
@@ -113,7 +116,13 @@ async fn killed_at_every_step_adopting_and_rolling_back_end_where_they_should() 
         )
         .await;
         let with_later = rows(&db).await;
-        killed_at_every_step(&shell, &db, &["partition", "rollback", "public.ingest", "--yes"], "is an ordinary table again").await;
+        killed_at_every_step(
+            &shell,
+            &db,
+            &["partition", "rollback", "public.ingest", "--yes"],
+            "is an ordinary table again",
+        )
+        .await;
         assert_eq!(rows(&db).await, with_later, "round {round}: rolled back");
         assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
         assert_eq!(rows(&db).await, with_later, "round {round}: finished");
@@ -130,14 +139,20 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     let shell = Shell::new(&db, CONFIG);
     let adopt = ["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--keep", "13mo"];
     let sql = shell.ok(&[&adopt[..], &["--sql"]].concat());
-    for part in ["NOT VALID", "VALIDATE CONSTRAINT", "CREATE UNIQUE INDEX CONCURRENTLY", "ATTACH PARTITION", "lock_timeout"] {
+    for part in
+        ["NOT VALID", "VALIDATE CONSTRAINT", "CREATE UNIQUE INDEX CONCURRENTLY", "ATTACH PARTITION", "lock_timeout"]
+    {
         assert!(sql.contains(part), "{part} is not in\n{sql}");
     }
     let looked = shell.ok(&[&adopt[..], &["--dry-run"]].concat());
     assert!(looked.contains("ingest_pkey becomes unique by (site_id, idempotency_key, created_at)"), "{looked}");
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await, 0, "looking changes nothing");
     shell.ok(&adopt);
-    assert!(shell.read("ebb.toml").contains("[[partition]]\nname = \"ingest\"\ntable = \"public.ingest\""), "{}", shell.read("ebb.toml"));
+    assert!(
+        shell.read("ebb.toml").contains("[[partition]]\nname = \"ingest\"\ntable = \"public.ingest\""),
+        "{}",
+        shell.read("ebb.toml")
+    );
     assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
     let listed = shell.json(&["partition", "list", "--json"]);
     assert_eq!(listed[0]["partitions"][0]["partition"], "public.ingest_history");

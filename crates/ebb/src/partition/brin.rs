@@ -37,7 +37,8 @@ pub async fn brin(
     let table = catalog::table(connection, typed).await?;
     let key = store::partitioned(connection, table.oid, column.unwrap_or_default(), None).await?;
     let column = column.map(str::to_owned).or(key.key_column).ok_or_else(|| {
-        Error::usage(format!("{} is not partitioned by one column", table.relation.label())).with_hint("name one: --column created_at")
+        Error::usage(format!("{} is not partitioned by one column", table.relation.label()))
+            .with_hint("name one: --column created_at")
     })?;
     let leaves = catalog::leaves(connection, table.oid).await?;
     let name = |relation: &Relation| fitting(relation.name.as_str(), &format!("_{column}_brin"));

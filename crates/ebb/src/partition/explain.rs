@@ -118,8 +118,11 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
         },
         Shape {
             name: "list over three periods".into(),
-            sql: format!("SELECT DISTINCT {} FROM {relation} WHERE {name} >= {this} AND {name} < {} LIMIT 50000",
-                columns.key_columns.first().map_or_else(|| name.to_string(), |key| Ident::new(key).to_string()), literal(&columns.ahead)),
+            sql: format!(
+                "SELECT DISTINCT {} FROM {relation} WHERE {name} >= {this} AND {name} < {} LIMIT 50000",
+                columns.key_columns.first().map_or_else(|| name.to_string(), |key| Ident::new(key).to_string()),
+                literal(&columns.ahead)
+            ),
             reachable: Some(3),
             advice: format!("compare {name} itself with constants, not an expression over it"),
         },
@@ -139,7 +142,8 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
     let key: Vec<(&String, &String)> =
         columns.key_columns.iter().zip(&columns.key_types).filter(|(key, _)| **key != columns.column_name).collect();
     if !key.is_empty() {
-        let conditions: Vec<String> = key.iter().map(|(key, ty)| format!("{} = NULL::{ty}", Ident::new(key.as_str()))).collect();
+        let conditions: Vec<String> =
+            key.iter().map(|(key, ty)| format!("{} = NULL::{ty}", Ident::new(key.as_str()))).collect();
         // A NULL would be planned as nothing at all; a parameter is planned as any value.
         let conditions = conditions.join(" AND ").replace("NULL::", "(SELECT NULL)::");
         shapes.push(Shape {
@@ -188,7 +192,11 @@ async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Sh
     let how = if reads.is_empty() {
         "reads no partition".to_owned()
     } else {
-        let by = if scans { "from end to end".to_owned() } else { format!("by {}", indexes.iter().cloned().collect::<Vec<_>>().join(", ")) };
+        let by = if scans {
+            "from end to end".to_owned()
+        } else {
+            format!("by {}", indexes.iter().cloned().collect::<Vec<_>>().join(", "))
+        };
         format!("reads {} of {} partitions, {by}", reads.len(), leaves.len())
     };
     let words = if falls_short { format!("{how}; {}", shape.advice) } else { how };

@@ -120,14 +120,22 @@ async fn back(
     }
     watch(Progress::Step(of - 1, of, "move the name back".into()));
     let parent = catalog::table(&mut session.connection, &table.label()).await?.oid;
-    let attached: Vec<(i64, String, String)> = sql!("attached" as (i64, String, String))
-        .bind(i64::from(parent))
-        .fetch_all(&mut session.connection)
-        .await?;
+    let attached: Vec<(i64, String, String)> =
+        sql!("attached" as (i64, String, String)).bind(i64::from(parent)).fetch_all(&mut session.connection).await?;
+    if !attached.iter().any(|(oid, ..)| *oid == adoption.relid) {
+        return Err(Error::refused(format!(
+            "{} is no longer a partition of {}",
+            plan.history().label(),
+            table.label()
+        ))
+        .with_hint("the way back leads through it; if it was dropped or split, there is none: ebb partition finish"));
+    }
     let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")];
-    sql.extend(attached.iter().map(|(_, schema, name)| {
-        format!("ALTER TABLE {table} DETACH PARTITION {}", Relation::new(schema, name))
-    }));
+    sql.extend(
+        attached
+            .iter()
+            .map(|(_, schema, name)| format!("ALTER TABLE {table} DETACH PARTITION {}", Relation::new(schema, name))),
+    );
     // A partition that came meanwhile would be hidden with the table it belongs to.
     sql.push(format!(
         "DO $ebb$ BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhparent = {parent}) THEN \
@@ -175,8 +183,11 @@ async fn refuse_twins(connection: &mut PgConnection, plan: &Plan) -> Result<()> 
         let twice: Vec<String> =
             sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(&mut *connection).await?;
         if !twice.is_empty() {
-            return Err(Error::refused(format!("({list}) must be unique again, and these are there twice: {}", twice.join(", ")))
-                .with_hint(format!("delete one of each, for example: SELECT * FROM {table} WHERE ({list}) = …")));
+            return Err(Error::refused(format!(
+                "({list}) must be unique again, and these are there twice: {}",
+                twice.join(", ")
+            ))
+            .with_hint(format!("delete one of each, for example: SELECT * FROM {table} WHERE ({list}) = …")));
         }
     }
     Ok(())
@@ -188,8 +199,9 @@ async fn refuse_triggers(connection: &mut PgConnection, relid: i64) -> Result<()
     if triggers == 0 || may_be_quiet(connection).await? {
         return Ok(());
     }
-    Err(Error::refused("rows that move back would set off this table's triggers a second time")
-        .with_hint("run it as a superuser, or from 15 on: GRANT SET ON PARAMETER session_replication_role TO CURRENT_USER"))
+    Err(Error::refused("rows that move back would set off this table's triggers a second time").with_hint(
+        "run it as a superuser, or from 15 on: GRANT SET ON PARAMETER session_replication_role TO CURRENT_USER",
+    ))
 }
 
 /// Whether this role may move rows without setting off triggers: asked by trying, since who may depends on the version.
@@ -228,11 +240,10 @@ async fn drain(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (table, label) = (plan.relation(), adoption.relation.clone());
-    let columns: String = sql!("plain_columns" scalar String).bind(adoption.relid).fetch_one(&mut session.connection).await?;
-    let children: Vec<(i64, String, String)> = sql!("attached" as (i64, String, String))
-        .bind(adoption.relid)
-        .fetch_all(&mut session.connection)
-        .await?;
+    let columns: String =
+        sql!("plain_columns" scalar String).bind(adoption.relid).fetch_one(&mut session.connection).await?;
+    let children: Vec<(i64, String, String)> =
+        sql!("attached" as (i64, String, String)).bind(adoption.relid).fetch_all(&mut session.connection).await?;
     let (mut moved, of) = (0, children.len());
     for (n, (oid, schema, name)) in children.into_iter().enumerate() {
         let child = Relation::new(schema, name);
@@ -257,7 +268,11 @@ async fn empty(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (mut size, mut moved, mut tries) = (500_u64, 0, 0);
-    let silence = if may_be_quiet(&mut session.connection).await? { "SET LOCAL session_replication_role = replica; " } else { "" };
+    let silence = if may_be_quiet(&mut session.connection).await? {
+        "SET LOCAL session_replication_role = replica; "
+    } else {
+        ""
+    };
     loop {
         let began = Instant::now();
         let mut tx = session.connection.begin().await?;
@@ -372,7 +387,13 @@ pub async fn standing(database: &Database, typed: &str) -> Result<Option<Standin
     let Some(adoption) = store::find(&mut tx, &table.relation.label()).await? else { return Ok(None) };
     let plan = adoption.plan()?;
     let back = match adoption.state.as_str() {
-        "adopting" => plan.abandon_indexes.iter().flat_map(|step| step.sql.clone()).chain(plan.abandon_keys).chain(plan.abandon).collect(),
+        "adopting" => plan
+            .abandon_indexes
+            .iter()
+            .flat_map(|step| step.sql.clone())
+            .chain(plan.abandon_keys)
+            .chain(plan.abandon)
+            .collect(),
         _ => plan.back_indexes.iter().flat_map(|step| step.sql.clone()).chain(plan.back).collect(),
     };
     tx.commit().await?;

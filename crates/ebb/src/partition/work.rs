@@ -40,7 +40,14 @@ impl PartitionWork {
         tx.commit().await?;
         let leaf = on.table.relation.label();
         let unit = Unit { chore: ChoreKind::Partition, policy: policy.name.to_string(), leaf };
-        Ok(Self { unit, policy: policy.into(), stored: stored.clone(), on, database: database.clone(), drops_only: false })
+        Ok(Self {
+            unit,
+            policy: policy.into(),
+            stored: stored.clone(),
+            on,
+            database: database.clone(),
+            drops_only: false,
+        })
     }
 
     /// For an expire policy over a table that is partitioned by the policy's own column: a partition that is due as a
@@ -188,6 +195,11 @@ impl PartitionWork {
         let look = store::look(&mut tx, &self.policy, &self.on).await?;
         if !self.drops_only {
             self.show_runway(&mut tx, &look).await?;
+            if look.missing > 0 {
+                let until = look.runway_until.to_jiff().to_string();
+                tracing::error!(policy = %self.policy.name, table = self.unit.leaf, missing = look.missing, until,
+                    "Partitions are missing ahead; inserts fail when the last one ends");
+            }
         }
         if summary.status == Status::Failed {
             let mut tables = look.expired;

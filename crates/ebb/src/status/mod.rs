@@ -197,7 +197,8 @@ impl Engine {
             units,
             problem: None,
         };
-        if status.state == "disabled" {
+        // Only expire has rows to count; what other kinds say about themselves is stored with their units.
+        if status.state == "disabled" || status.kind != Kind::Expire.as_str() {
             return Ok(status);
         }
         let seen = match policy {

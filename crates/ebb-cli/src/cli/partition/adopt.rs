@@ -125,7 +125,12 @@ async fn look(context: &Context, request: &Request) -> Result<Preflight> {
 }
 
 fn print(found: &Preflight) {
-    say!("{}: about {}, {} kB", found.table, output::plural(found.rows.max(0) as u64, "row"), output::count(found.bytes / 1024));
+    say!(
+        "{}: about {}, {} kB",
+        found.table,
+        output::plural(found.rows.max(0) as u64, "row"),
+        output::count(found.bytes / 1024)
+    );
     for refusal in &found.findings.refusals {
         say!("in the way: {}", refusal.what);
         say!("    {}", refusal.fix);

@@ -27,8 +27,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let shapes = match &args.query {
         None => None,
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
             Some(ebb::partition::shapes(&text, args.expect))
         }
     };

@@ -23,7 +23,13 @@ pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
         return Ok(());
     }
     let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
-    let gap = if text.is_empty() || text.ends_with("\n\n") { "" } else if text.ends_with('\n') { "\n" } else { "\n\n" };
+    let gap = if text.is_empty() || text.ends_with("\n\n") {
+        ""
+    } else if text.ends_with('\n') {
+        "\n"
+    } else {
+        "\n\n"
+    };
     std::fs::write(&path, format!("{text}{gap}{block}")).map_err(|error| failed(&path, &error))?;
     say!("added [[partition]] {policy} to {}", path.display());
     Ok(())

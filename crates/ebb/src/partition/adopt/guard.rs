@@ -96,7 +96,8 @@ impl Backfill {
         let fields: Vec<String> =
             self.columns.iter().map(|column| format!("to_jsonb(t.{}) #>> '{{}}'", Ident::new(column))).collect();
         let (column, key) = (Ident::new(&self.column), format!("jsonb_build_array({})::text", fields.join(", ")));
-        let known: Vec<String> = self.columns.iter().map(|column| format!("t.{} IS NOT NULL", Ident::new(column))).collect();
+        let known: Vec<String> =
+            self.columns.iter().map(|column| format!("t.{} IS NOT NULL", Ident::new(column))).collect();
         let moment = match self.kind.as_str() {
             "timestamptz" => format!("t.{column}"),
             "timestamp" | "date" => format!("t.{column}::timestamp AT TIME ZONE $3"),

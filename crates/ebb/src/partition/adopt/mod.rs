@@ -120,9 +120,9 @@ async fn written(
 ) -> Result<Option<Plan>> {
     let Some(kind) = subject.head.kind.as_deref() else { return Ok(None) };
     let (relation, column) = (subject.relation(), subject.column());
-    let (oldest, newest, nulls) = subject::edges(connection, &relation, &column, subject.head.not_null).await?;
+    let (newest, nulls) = subject::newest(connection, &relation, &column, subject.head.not_null).await?;
     let (by, zone) = (request.by.as_str(), request.zone.as_str());
-    let bound = subject::bound(connection, kind, (oldest, newest), zone, by, request.ahead).await?;
+    let bound = subject::bound(connection, kind, newest, zone, by, request.ahead).await?;
     preflight::check_rows(subject, &bound, nulls, findings);
     let ahead = subject::ahead(connection, &subject.head, &bound.bound, by, request.ahead, zone).await?;
     let plan = plan::compose(subject, request, &bound, &ahead)?;
@@ -137,7 +137,8 @@ async fn written(
     match crate::policy::Policy::parse(crate::policy::Kind::Partition, &name, &spec) {
         Ok(_) => Ok(Some(plan)),
         Err(errors) => {
-            findings.refuse(format!("the policy {name} would not be valid: {errors}"), "choose other options, or --name");
+            findings
+                .refuse(format!("the policy {name} would not be valid: {errors}"), "choose other options, or --name");
             Ok(None)
         }
     }

@@ -157,7 +157,12 @@ pub(crate) fn compose(
         swap,
         backfill,
         back_indexes: c.indexes_as_before(&c.history),
-        back_keys: subject.indexes.iter().filter(|index| index.must_grow()).map(|index| index.key_columns.clone()).collect(),
+        back_keys: subject
+            .indexes
+            .iter()
+            .filter(|index| index.must_grow())
+            .map(|index| index.key_columns.clone())
+            .collect(),
         back: c.back(),
         abandon_indexes: c.indexes_as_before(&c.table),
         abandon_keys: c.keys_as_before(),
@@ -226,7 +231,10 @@ impl Composer<'_> {
                 (Some(name), Some(definition)) => {
                     let name = Ident::new(name);
                     sql.push(format!("ALTER TABLE {table} DROP CONSTRAINT {name}"));
-                    sql.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}", using_index(index, definition, &new)));
+                    sql.push(format!(
+                        "ALTER TABLE {table} ADD CONSTRAINT {name} {}",
+                        using_index(index, definition, &new)
+                    ));
                 }
                 _ => {
                     sql.push(format!("DROP INDEX {}", self.in_schema(&old)));
@@ -242,7 +250,8 @@ impl Composer<'_> {
 
     fn prepare(&self, ahead: &[(String, String, String)]) -> Result<Vec<String>> {
         let (head, parent) = (&self.subject.head, &self.parent);
-        let tablespace = head.tablespace.as_ref().map_or(String::new(), |name| format!(" TABLESPACE {}", Ident::new(name)));
+        let tablespace =
+            head.tablespace.as_ref().map_or(String::new(), |name| format!(" TABLESPACE {}", Ident::new(name)));
         let mut sql = vec![
             format!(
                 "CREATE TABLE {parent} (LIKE {} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY INCLUDING CONSTRAINTS \
@@ -281,7 +290,10 @@ impl Composer<'_> {
         for (name, from, to) in ahead {
             sql.push(format!(
                 "SELECT ebb.create_partition({}, {}, {}, {})",
-                oid(parent), Literal(name), Literal(from), Literal(to)
+                oid(parent),
+                Literal(name),
+                Literal(from),
+                Literal(to)
             ));
             let partition = Relation::new(&head.schema_name, name);
             sql.extend(head.options.iter().map(|options| format!("ALTER TABLE {partition} SET ({options})")));
@@ -351,7 +363,10 @@ impl Composer<'_> {
         sql.push(format!("ALTER TABLE {table} RENAME TO {}", history.name));
         sql.push(format!("ALTER TABLE {parent} RENAME TO {}", table.name));
         sql.extend(self.names(table, Names::Arrive));
-        sql.push(format!("ALTER TABLE {table} ATTACH PARTITION {history} FOR VALUES FROM (MINVALUE) TO ({})", Literal(literal)));
+        sql.push(format!(
+            "ALTER TABLE {table} ATTACH PARTITION {history} FOR VALUES FROM (MINVALUE) TO ({})",
+            Literal(literal)
+        ));
         sql.push(format!("ALTER TABLE {history} DROP CONSTRAINT {BOUND}"));
         sql.extend(self.publications(table, "ADD"));
         sql.extend(self.subject.views.iter().map(|view| view.definition.clone()));
@@ -426,7 +441,10 @@ impl Composer<'_> {
                 (Some(name), Some(definition)) => {
                     let name = Ident::new(name);
                     sql.push(format!("ALTER TABLE {table} DROP CONSTRAINT {name}"));
-                    sql.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}", using_index(index, definition, &new)));
+                    sql.push(format!(
+                        "ALTER TABLE {table} ADD CONSTRAINT {name} {}",
+                        using_index(index, definition, &new)
+                    ));
                     let constraint = format!("{name} ON {table}");
                     sql.extend(index.constraint_comment.iter().map(|text| comment("CONSTRAINT", &constraint, text)));
                 }

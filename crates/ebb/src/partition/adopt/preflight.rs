@@ -72,7 +72,10 @@ fn table(subject: &Subject, found: &mut Findings) {
         );
     }
     if head.has_rules {
-        found.refuse(format!("{label} has rules"), "replace them by triggers; a rule stays with the table it was made on");
+        found.refuse(
+            format!("{label} has rules"),
+            "replace them by triggers; a rule stays with the table it was made on",
+        );
     }
     if head.is_typed {
         found.refuse(format!("{label} is a typed table"), format!("ALTER TABLE {} NOT OF", head.printed));
@@ -150,7 +153,10 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
     if subject.indexes.iter().any(super::subject::Index::must_grow) {
         for caller in subject.callers.iter().filter(|caller| caller.on_conflict) {
             found.change(
-                format!("{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint", caller.who),
+                format!(
+                    "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
+                    caller.who
+                ),
                 format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
             );
         }
@@ -173,7 +179,11 @@ fn constraints(subject: &Subject, found: &mut Findings) {
         if !constraint.is_valid {
             found.refuse(
                 format!("constraint {} is NOT VALID", constraint.name),
-                format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", subject.head.printed, crate::pg::Ident::new(&constraint.name)),
+                format!(
+                    "ALTER TABLE {} VALIDATE CONSTRAINT {}",
+                    subject.head.printed,
+                    crate::pg::Ident::new(&constraint.name)
+                ),
             );
         }
         if constraint.no_inherit && constraint.kind == "c" {
@@ -216,7 +226,10 @@ fn publications(subject: &Subject, found: &mut Findings) {
         if publication.has_filter {
             found.refuse(
                 format!("publication {} has a row filter on this table", publication.name),
-                format!("take the table out before and add it after: ALTER PUBLICATION {name} DROP TABLE {}", subject.head.printed),
+                format!(
+                    "take the table out before and add it after: ALTER PUBLICATION {name} DROP TABLE {}",
+                    subject.head.printed
+                ),
             );
         } else if !publication.via_root && (publication.all_tables || publication.has_partitioned) {
             found.refuse(
@@ -225,7 +238,10 @@ fn publications(subject: &Subject, found: &mut Findings) {
             );
         } else if !publication.via_root {
             found.change(
-                format!("publication {} gets publish_via_partition_root, so that subscribers see one table", publication.name),
+                format!(
+                    "publication {} gets publish_via_partition_root, so that subscribers see one table",
+                    publication.name
+                ),
                 "nothing to do",
             );
         }

@@ -58,8 +58,10 @@ pub(crate) struct Session {
 /// Opens the session that works on a table.
 pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     if !database.has_sessions().await? {
-        return Err(Error::refused("this connection goes through a transaction pooler, and CONCURRENTLY needs a session")
-            .with_hint("set direct_url in [database] to the server itself"));
+        return Err(Error::refused(
+            "this connection goes through a transaction pooler, and CONCURRENTLY needs a session",
+        )
+        .with_hint("set direct_url in [database] to the server itself"));
     }
     let mut connection = database.session("ebb/adopt").await?;
     sqlx::raw_sql(
@@ -102,8 +104,9 @@ pub async fn adopt(
         "adopting" => {}
         "adopted" => return Ok(adopted(true)),
         other => {
-            return Err(Error::refused(format!("{label} is {other}"))
-                .with_hint(format!("end that first: ebb partition rollback {label}, then ebb partition finish {label}")));
+            return Err(Error::refused(format!("{label} is {other}")).with_hint(format!(
+                "end that first: ebb partition rollback {label}, then ebb partition finish {label}"
+            )));
         }
     }
     for (n, step) in plan.steps.iter().enumerate().skip(adoption.step.max(0) as usize) {
@@ -176,7 +179,12 @@ pub(crate) enum After<'a> {
     /// A step is done: table, state, number.
     Done(&'a str, &'a str, usize),
     /// The table is adopted, and its policy looks after it.
-    Adopted { label: &'a str, policy: &'a str, spec: &'a Spec, by: &'a str },
+    Adopted {
+        label: &'a str,
+        policy: &'a str,
+        spec: &'a Spec,
+        by: &'a str,
+    },
     /// The name is back; the plan knows what is left.
     RollingBack(&'a str, &'a Plan),
     /// Nothing is left.

@@ -213,22 +213,22 @@ impl Subject {
     }
 }
 
-/// The oldest and newest value of a column, as text in UTC, and whether there are nulls. Reads an index where there is
-/// one, the whole table otherwise.
-pub(crate) async fn edges(
+/// The newest value of a column, as text in UTC, and whether there are nulls. Reads an index where there is one, the
+/// whole table otherwise.
+pub(crate) async fn newest(
     connection: &mut PgConnection,
     relation: &Relation,
     column: &Ident,
     not_null: bool,
-) -> Result<(Option<String>, Option<String>, bool)> {
-    let edge = |order: &str| {
-        format!("(SELECT {column}::text FROM ONLY {relation} WHERE {column} IS NOT NULL ORDER BY {column} {order} LIMIT 1)")
-    };
+) -> Result<(Option<String>, bool)> {
+    let newest = format!(
+        "(SELECT {column}::text FROM ONLY {relation} WHERE {column} IS NOT NULL ORDER BY {column} DESC LIMIT 1)"
+    );
     let nulls = match not_null {
         true => "false".to_owned(),
         false => format!("EXISTS (SELECT FROM ONLY {relation} WHERE {column} IS NULL)"),
     };
-    let sql = format!("SELECT {}, {}, {nulls}", edge("ASC"), edge("DESC"));
+    let sql = format!("SELECT {newest}, {nulls}");
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
 
@@ -244,15 +244,14 @@ pub(crate) struct Bound {
 pub(crate) async fn bound(
     connection: &mut PgConnection,
     kind: &str,
-    edges: (Option<String>, Option<String>),
+    newest: Option<String>,
     zone: &str,
     by: &str,
     ahead: u64,
 ) -> Result<Bound> {
-    Ok(sql!("edges" as Bound)
+    Ok(sql!("bound" as Bound)
         .bind(kind)
-        .bind(edges.0)
-        .bind(edges.1)
+        .bind(newest)
         .bind(zone)
         .bind(by)
         .bind(ahead as i32)

@@ -39,11 +39,20 @@ const SUMS: &str = "SELECT (SELECT count(*) || ' ' || COALESCE(sum(hashtext(id |
                            (SELECT count(*) || ' ' || COALESCE(sum(hashtext(id || ' ' || v)::int8), 0) FROM public.ledger)";
 
 /// Writes, until told to stop, to the table and to the ledger in the same transaction.
-async fn write(db: Arc<TestDatabase>, writer: i64, january: Arc<AtomicBool>, over: Arc<AtomicBool>, written: Arc<AtomicU64>) {
+async fn write(
+    db: Arc<TestDatabase>,
+    writer: i64,
+    january: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+) {
     let mut n = 0_i64;
     while !over.load(Ordering::Relaxed) {
         n += 1;
-        let (id, at) = (writer * 10_000_000 + n, if n % 3 == 0 && january.load(Ordering::Relaxed) { "2027-01-15" } else { "2026-11-15" });
+        let (id, at) = (
+            writer * 10_000_000 + n,
+            if n % 3 == 0 && january.load(Ordering::Relaxed) { "2027-01-15" } else { "2026-11-15" },
+        );
         let earlier = writer * 10_000_000 + n / 2;
         let sql = match n % 4 {
             0 => format!("DELETE FROM public.t WHERE id = {earlier}; DELETE FROM public.ledger WHERE id = {earlier};"),
@@ -54,7 +63,9 @@ async fn write(db: Arc<TestDatabase>, writer: i64, january: Arc<AtomicBool>, ove
                 "INSERT INTO public.t (id, created_at, v) VALUES ({id}, '{at}', 'i') ON CONFLICT DO NOTHING;
                  INSERT INTO public.ledger VALUES ({id}, 'i');"
             ),
-            _ => format!("INSERT INTO public.t (id, created_at, v) VALUES ({id}, '{at}', 'i'); INSERT INTO public.ledger VALUES ({id}, 'i');"),
+            _ => format!(
+                "INSERT INTO public.t (id, created_at, v) VALUES ({id}, '{at}', 'i'); INSERT INTO public.ledger VALUES ({id}, 'i');"
+            ),
         };
         let sql = format!("BEGIN; {sql} COMMIT");
         if let Err(error) = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(db.pool()).await {
@@ -145,7 +156,9 @@ async fn what_would_break_is_named_and_nothing_is_changed() {
         let mut tx = ebb.engine.database().read().await.unwrap();
         let found = preflight(&mut tx, &Request { column: column.into(), ..request(table) }).await.unwrap();
         assert!(found.plan.is_none(), "{table}");
-        let said = |of: &[ebb::partition::adopt::Finding]| of.iter().map(|one| format!("{} => {}\n", one.what, one.fix)).collect::<String>();
+        let said = |of: &[ebb::partition::adopt::Finding]| {
+            of.iter().map(|one| format!("{} => {}\n", one.what, one.fix)).collect::<String>()
+        };
         (said(&found.findings.refusals), said(&found.findings.changes))
     };
     let (refusals, changes) = look("public.t", "created_at").await;
@@ -177,7 +190,8 @@ async fn what_would_break_is_named_and_nothing_is_changed() {
     let error = adopt(ebb.engine.database(), &request("public.nulls"), "test", &mut |_| ()).await.unwrap_err();
     assert!(error.is_refused(), "{error}");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await, 0);
-    let error = preflight(&mut ebb.engine.database().read().await.unwrap(), &request("public.nobody")).await.unwrap_err();
+    let error =
+        preflight(&mut ebb.engine.database().read().await.unwrap(), &request("public.nobody")).await.unwrap_err();
     assert!(error.to_string().contains("there is no table"), "{error}");
 }
 
@@ -200,10 +214,11 @@ async fn row_security_guards_the_table_and_each_partition_after_adopting() {
     ebb.db.execute("INSERT INTO public.t SELECT s, 'later', created_at + interval '70 days' FROM public.t, generate_series(1, 2) s WHERE k = 'a'").await;
     let mut client = ebb.client().await;
     execute(&mut client, &format!("SET ROLE {role}")).await;
-    let tables: Vec<String> = sqlx::query_scalar("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'public.t'::regclass")
-        .fetch_all(ebb.db.pool())
-        .await
-        .unwrap();
+    let tables: Vec<String> =
+        sqlx::query_scalar("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'public.t'::regclass")
+            .fetch_all(ebb.db.pool())
+            .await
+            .unwrap();
     for table in tables.iter().map(String::as_str).chain(["public.t"]) {
         let foreign: i64 = fetch(&mut client, &format!("SELECT count(*) FROM {table} WHERE site = 2")).await;
         assert_eq!(foreign, 0, "{table}");
@@ -240,10 +255,15 @@ async fn the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary() {
     for error in results.into_iter().filter_map(Result::err) {
         assert_eq!(error.as_database_error().unwrap().code().unwrap(), "23505", "{error}");
     }
-    let old = sqlx::raw_sql("INSERT INTO public.t VALUES (1, 'old7', '2027-01-05', 'again')").execute(ebb.db.pool()).await;
+    let old =
+        sqlx::raw_sql("INSERT INTO public.t VALUES (1, 'old7', '2027-01-05', 'again')").execute(ebb.db.pool()).await;
     assert_eq!(old.unwrap_err().as_database_error().unwrap().code().unwrap(), "23505");
     // A deleted row gives its key back; the claim tells whoever knows only the key when the row is from.
-    ebb.db.execute("DELETE FROM public.t WHERE k = 'old7'; INSERT INTO public.t VALUES (1, 'old7', '2027-01-05', 'again')").await;
+    ebb.db
+        .execute(
+            "DELETE FROM public.t WHERE k = 'old7'; INSERT INTO public.t VALUES (1, 'old7', '2027-01-05', 'again')",
+        )
+        .await;
     let at: String = ebb.db.scalar("SELECT result #>> '{}' FROM ebb.once_key WHERE key = '[\"1\", \"old7\"]'").await;
     assert!(at.starts_with("2027-01-05"), "{at}");
     assert!(matches!(rolled_back(&ebb, "public.t").await, RolledBack::Back(_)));
@@ -273,7 +293,10 @@ async fn a_key_that_exists_twice_stops_the_rollback_with_the_list() {
 
 #[tokio::test]
 async fn before_the_cutover_a_rollback_leaves_no_trace() {
-    let ebb = Ebb::with("CREATE TABLE public.t (k text PRIMARY KEY, created_at timestamptz); INSERT INTO public.t VALUES ('a', now())").await;
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (k text PRIMARY KEY, created_at timestamptz); INSERT INTO public.t VALUES ('a', now())",
+    )
+    .await;
     let describe = "SELECT string_agg(conname || ' ' || pg_get_constraintdef(oid), ', ' ORDER BY conname) FROM pg_constraint WHERE conrelid = 'public.t'::regclass AND contype <> 'n'";
     let before: String = ebb.db.scalar(describe).await;
     // Somebody holds the table: the adoption gives way at every try, then at last gives up, and is taken back.
@@ -290,7 +313,8 @@ async fn before_the_cutover_a_rollback_leaves_no_trace() {
         .await
     });
     execute(&mut client, "BEGIN; SELECT count(*), pg_sleep(0) FROM public.t").await;
-    ebb_testkit::eventually(crate::harness::SOON, || async { watched.load(Ordering::Relaxed) || task.is_finished() }).await;
+    ebb_testkit::eventually(crate::harness::SOON, || async { watched.load(Ordering::Relaxed) || task.is_finished() })
+        .await;
     task.abort();
     let _ = task.await;
     execute(&mut client, "COMMIT").await;
@@ -300,6 +324,9 @@ async fn before_the_cutover_a_rollback_leaves_no_trace() {
     })
     .await;
     assert_eq!(ebb.db.scalar::<String>(describe).await, before);
-    let left: i64 = ebb.db.scalar("SELECT count(*) FROM pg_class WHERE relname LIKE 'ebb\\_%' AND relnamespace = 'public'::regnamespace").await;
+    let left: i64 = ebb
+        .db
+        .scalar("SELECT count(*) FROM pg_class WHERE relname LIKE 'ebb\\_%' AND relnamespace = 'public'::regnamespace")
+        .await;
     assert_eq!(left, 0);
 }

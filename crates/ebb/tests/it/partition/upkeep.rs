@@ -339,7 +339,7 @@ async fn the_brake_and_observing_keep_everything_and_still_look_ahead() {
 async fn a_period_that_is_covered_in_part_gets_the_rest() {
     let ebb = partitioned("timestamptz").await;
     ebb.db.execute("CREATE TABLE public.p_first PARTITION OF public.p FOR VALUES FROM ('2026-01-01 00:00+00') TO ('2026-06-17 00:00+00')").await;
-    ebb.set_clock("2026-06-10 00:00:00+00").await;
+    ebb.set_clock("2026-06-10 12:00:00+00").await;
     ebb.apply(&policy("by = \"month\"\nahead = 1")).await;
     maintain(&ebb).await;
     assert_eq!(
@@ -369,12 +369,17 @@ async fn an_expire_policy_drops_what_is_due_as_a_whole_and_deletes_rows_only_whe
     .await;
     ebb.set_clock("2026-03-20 00:00:00+00").await;
     let config = |more: &str| {
-        format!("[[expire]]\nname = \"t\"\ntable = \"public.p\"\ncolumn = \"at\"\nolder_than = \"30d\"\nbrake = {{ share = \"off\" }}\n{more}\n")
+        format!(
+            "[[expire]]\nname = \"t\"\ntable = \"public.p\"\ncolumn = \"at\"\nolder_than = \"30d\"\nbrake = {{ share = \"off\" }}\n{more}\n"
+        )
     };
     ebb.apply(&config("")).await;
     let finished = ebb.once("t").await;
     assert!(!finished.has_failed(), "{finished:?}");
-    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_01') IS NULL").await, "all of January is due: it goes as one");
+    assert!(
+        ebb.db.scalar::<bool>("SELECT to_regclass('public.p_01') IS NULL").await,
+        "all of January is due: it goes as one"
+    );
     // Due until 18 February 00:00: the rows of noon on the 1st to the 17th.
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p_02").await, 28 - 17);
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p_03").await, 22);
@@ -409,9 +414,15 @@ async fn explain_says_which_partitions_are_read_and_executes_nothing() {
     assert_eq!((of("count one period").reads.len(), of("count one period").partitions), (1, 6));
     assert_eq!(of("list over three periods").reads.len(), 3);
     let update = of("update by key");
-    assert!(update.reads.len() == 6 && update.falls_short && update.words.contains("add \"at\" to the WHERE"), "{update:?}");
+    assert!(
+        update.reads.len() == 6 && update.falls_short && update.words.contains("add \"at\" to the WHERE"),
+        "{update:?}"
+    );
     assert!(of("delete what is expired").falls_short);
-    let own = ebb::partition::shapes("INSERT INTO public.p (site, k, at) VALUES (1, 'a', now()); SELECT * FROM public.p WHERE at > now() + interval '100 days'", Some(3));
+    let own = ebb::partition::shapes(
+        "INSERT INTO public.p (site, k, at) VALUES (1, 'a', now()); SELECT * FROM public.p WHERE at > now() + interval '100 days'",
+        Some(3),
+    );
     let own = explained(Some(own)).await.unwrap();
     assert!(!own[1].falls_short, "{own:#?}");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p").await, 0, "nothing was inserted");
@@ -424,7 +435,9 @@ async fn a_brin_index_is_built_leaf_by_leaf_and_again_after_a_kill() {
     let ebb = partitioned("timestamptz").await;
     ebb.apply(&policy(MONTHLY)).await;
     maintain(&ebb).await;
-    ebb.db.execute("INSERT INTO public.p SELECT n, now() + n * interval '1 second' FROM generate_series(1, 5000) n").await;
+    ebb.db
+        .execute("INSERT INTO public.p SELECT n, now() + n * interval '1 second' FROM generate_series(1, 5000) n")
+        .await;
     ebb.db.execute("ANALYZE public.p").await;
     let plan = async || {
         let mut tx = ebb.engine.database().read().await.unwrap();
@@ -440,6 +453,37 @@ async fn a_brin_index_is_built_leaf_by_leaf_and_again_after_a_kill() {
     }
     let valid: i64 = ebb.db.scalar("SELECT count(*) FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE c.relname LIKE 'p%brin' AND x.indisvalid").await;
     assert_eq!(valid, 4, "three leaves and the parent");
-    let options: String = ebb.db.scalar(&format!("SELECT reloptions::text FROM pg_class WHERE relname = '{leaf}_at_brin'")).await;
+    let options: String =
+        ebb.db.scalar(&format!("SELECT reloptions::text FROM pg_class WHERE relname = '{leaf}_at_brin'")).await;
     assert_eq!(options, "{pages_per_range=32}");
+}
+
+#[tokio::test]
+async fn a_table_of_pg_partman_is_taken_over_by_name() {
+    let ebb = partitioned("timestamptz").await;
+    let available: i64 = ebb.db.scalar("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'").await;
+    if available == 0 {
+        println!("skipped: this server has no pg_partman; scripts/install-test-tools installs it for Debian's");
+        return;
+    }
+    ebb.db.execute("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman").await;
+    let create =
+        "SELECT partman.create_parent('public.p', 'at', p_type := 'native', p_interval := '1 month', p_premake := 3)";
+    ebb.db.execute(create).await;
+    let error = ebb.try_apply(&policy(MONTHLY)).await.unwrap_err();
+    assert!(error.to_string().contains("table public.p is looked after by pg_partman"), "{error}");
+    let hint = error.hint().unwrap().to_owned();
+    assert!(hint.contains("3 ahead, and keeps them for ever"), "{hint}");
+    let statement = hint.strip_prefix("take over from it: ").unwrap().split(';').next().unwrap();
+    ebb.db.execute(statement).await;
+    // What it leaves behind is named next.
+    let error = ebb.try_apply(&policy(MONTHLY)).await.unwrap_err();
+    assert!(error.to_string().contains("has the DEFAULT partition public.p_default"), "{error}");
+    ebb.db.execute("ALTER TABLE public.p DETACH PARTITION public.p_default; DROP TABLE public.p_default").await;
+    ebb.apply(&policy("by = \"month\"\nahead = 6")).await;
+    assert!(maintain(&ebb).await.iter().all(|run| run.status == Status::Success));
+    let ahead: i64 = ebb.db
+        .scalar("SELECT count(*) FROM ebb.partition_bounds('public.p'::regclass, 'timestamptz') WHERE lower_bound > now() AT TIME ZONE 'UTC'")
+        .await;
+    assert_eq!(ahead, 6);
 }
