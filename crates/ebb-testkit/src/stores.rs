@@ -14,8 +14,7 @@ use crate::server::free_port;
 use crate::temp::fresh_path;
 
 /// Runs a command until its own input ends, then removes what it left.
-const GUARD: &str =
-    r#"dir=$1; shift; "$@" </dev/null & pid=$!; cat >/dev/null; kill -9 $pid; { wait $pid; } 2>/dev/null; rm -rf "$dir""#;
+const GUARD: &str = r#"dir=$1; shift; "$@" </dev/null & pid=$!; cat >/dev/null; kill -9 $pid; { wait $pid; } 2>/dev/null; rm -rf "$dir""#;
 
 /// A server that speaks HTTP.
 #[derive(Debug)]
