@@ -11,7 +11,8 @@ BEGIN
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.audit_pending FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
         -- A simple view passes writes on with its owner's rights.
-        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit FROM ebb_node;
+        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_deletions
+            FROM ebb_node;
     END IF;
     -- What an application may do, where the role ebb_app exists: claim. The tables stay out of its reach.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN
@@ -20,6 +21,9 @@ BEGIN
             ebb.once(text, text, interval, bytea), ebb.once_many(text, text[], interval),
             ebb.once_begin(text, text, interval, bytea), ebb.once_complete(text, text, bigint, jsonb),
             ebb.once_release(text, text, bigint), ebb.once_result(text, text) TO ebb_app;
+        GRANT EXECUTE ON FUNCTION
+            ebb.delete_subject(text, text, text), ebb.restore_subject(text, text, text), ebb.erase_subject(text, text, text),
+            ebb.place_hold(text, text, text, timestamptz, text), ebb.lift_hold(text, text, text) TO ebb_app;
     END IF;
 END
 $$;

@@ -9,6 +9,7 @@ pub mod once;
 pub mod pg;
 pub mod plan;
 pub mod policy;
+pub mod retain;
 pub mod spine;
 pub mod status;
 

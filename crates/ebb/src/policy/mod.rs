@@ -8,6 +8,7 @@ mod field;
 mod name;
 mod once;
 mod reader;
+mod retain;
 mod settings;
 mod size;
 pub mod store;
@@ -25,6 +26,7 @@ pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
 pub(crate) use reader::Reader;
+pub use retain::{Child, ChildAction, Direct, Mirror, Retain, RetainForm, StatusColumn, Subjects, Unnamed};
 pub use settings::{Keep, Pacing};
 pub use size::Size;
 pub use store::Stored;
@@ -125,6 +127,7 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Retain, _) => retain::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
             (Self::Settings, "keep") => settings::KEEP,
@@ -212,6 +215,8 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[retain]]`.
+    Retain(Retain),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[pacing]`.
@@ -225,6 +230,7 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Retain, _) => Retain::parse(name, spec).map(Self::Retain),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
@@ -237,6 +243,7 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Retain(retain) => retain.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Pacing(_) => "pacing",
             Self::Keep(_) => "keep",
@@ -247,6 +254,7 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Retain(_) => Kind::Retain,
             Self::Once(_) => Kind::Once,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
         }
@@ -256,6 +264,7 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Retain(retain) => retain.enabled,
             Self::Once(once) => once.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
         }
@@ -285,7 +294,7 @@ mod tests {
     /// The list that serves environment variables and the reader that serves everything must not drift apart.
     #[test]
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
-        let of = [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")];
+        let of = [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")];
         for (kind, name) in of {
             let mut spec = Spec::new();
             spec.insert("zzzzzzzz".into(), Value::Bool(true));
@@ -305,8 +314,8 @@ mod tests {
 
     #[test]
     fn kinds_that_do_not_run_yet_say_so() {
-        let error = Policy::parse(Kind::Retain, "users", &Spec::new()).unwrap_err();
-        assert_eq!(error.to_string(), "this version of Ebb does not run retain policies yet");
+        let error = Policy::parse(Kind::Partition, "users", &Spec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "this version of Ebb does not run partition policies yet");
         assert_eq!(Kind::parse("expire").unwrap(), Kind::Expire);
         assert_eq!(Kind::parse("expires").unwrap_err().hint.unwrap(), "did you mean `expire`?");
     }
@@ -322,7 +331,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();
