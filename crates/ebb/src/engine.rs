@@ -13,13 +13,15 @@ use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
+use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Spec, Stored, Wanted};
+use crate::policy::{self, Retain, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Spec, Stored, Wanted};
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
-use crate::{Error, Result, expire};
+use crate::retain::{self, Consent};
+use crate::{Error, Result, expire, partition};
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -119,15 +121,26 @@ impl Engine {
 
     /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
     pub async fn apply(&self, wanted: &[Wanted], force: bool, by: &str) -> Result<Vec<Change>> {
+        self.apply_with(wanted, force, by, &Consent::default()).await
+    }
+
+    /// The same with what somebody has agreed to: subjects that become due, a floor that goes down.
+    pub async fn apply_with(&self, wanted: &[Wanted], force: bool, by: &str, consent: &Consent) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
         for want in wanted {
             self.check(&mut tx, &want.policy).await?;
+            consent.covers(&mut tx, &want.policy).await?;
         }
         let changes = policy::apply::apply(&mut tx, wanted, force, by).await?;
         for want in wanted {
             if let Policy::Once(namespace) = &want.policy {
                 let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
                 crate::once::set_namespace(&mut tx, namespace.name.as_str(), ttl, lock).await?;
+            }
+        }
+        for want in wanted {
+            if let Policy::Retain(policy) = &want.policy {
+                retain::install(&mut tx, policy, by).await?;
             }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
@@ -173,6 +186,11 @@ impl Engine {
 
     /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
     pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
+        self.set_policy_with(name, changes, by, &Consent::default()).await
+    }
+
+    /// The same with what somebody has agreed to.
+    pub async fn set_policy_with(&self, name: &str, changes: &Spec, by: &str, consent: &Consent) -> Result<i64> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
         let stored = match policy::store::find(&mut tx, name).await {
@@ -188,6 +206,7 @@ impl Engine {
             return Ok(stored.version);
         }
         self.check(&mut tx, &changed).await?;
+        consent.covers(&mut tx, &changed).await?;
         let put = policy::store::Put {
             kind: stored.kind,
             name: &stored.name,
@@ -202,6 +221,9 @@ impl Engine {
             let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
+        if let Policy::Retain(policy) = &changed {
+            retain::install(&mut tx, policy, by).await?;
+        }
         tx.commit().await?;
         Ok(version)
     }
@@ -210,9 +232,18 @@ impl Engine {
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
-            Policy::Once(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
+            Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
+            Policy::Retain(policy) => self.check_retain(connection, policy).await,
+            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
+    }
+
+    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+        match retain::as_expire(connection, policy).await? {
+            Some(expire) => self.check_expire(connection, &expire).await,
+            None => retain::check(connection, policy).await,
+        }
     }
 
     async fn check_expire(&self, connection: &mut PgConnection, expire: &Expire) -> Result<()> {
@@ -323,8 +354,10 @@ impl Duties {
                     keep = settings;
                     continue;
                 }
-                Ok(Policy::Once(_)) => continue,
+                Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Retain(policy)) => self.retain(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
                 Err(error) => Err(error),
             };
             match found {
@@ -361,6 +394,23 @@ impl Duties {
         Ok(works)
     }
 
+    async fn retain(
+        &self,
+        database: &Database,
+        policy: Retain,
+        stored: &Stored,
+        subject_key: &Option<Arc<SubjectKey>>,
+    ) -> Result<Vec<Arc<dyn Work>>> {
+        let mut tx = database.read().await?;
+        let expire = retain::as_expire(&mut tx, &policy).await?;
+        let table = retain::work::table(&mut tx, &policy).await?;
+        tx.commit().await?;
+        match expire {
+            Some(expire) => self.expire(database, expire, stored, subject_key).await,
+            None => Ok(retain::work::units(policy, stored, &table, subject_key)),
+        }
+    }
+
     async fn leaves(
         &self,
         connection: &mut PgConnection,
@@ -386,6 +436,11 @@ impl Duties {
             })
             .collect())
     }
+}
+
+async fn partition_work(database: &Database, policy: Partition, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    let work = PartitionWork::find(database, policy, stored).await?;
+    Ok(vec![Arc::new(work) as Arc<dyn Work>])
 }
 
 /// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.

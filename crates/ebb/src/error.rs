@@ -158,8 +158,9 @@ impl From<sqlx::Error> for Error {
                 let code = db.code().unwrap_or_default();
                 // Class 08: connection; 57P01-3: the server goes down or comes up; 57P05, 25P03: it ended a session
                 // that had been idle, as after a long pause of this machine; 53300: no slot free.
+                // 25006: it is a replica now; whoever fails over comes back.
                 let gone = code.starts_with("08")
-                    || matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300");
+                    || matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300" | READ_ONLY);
                 (if gone { Kind::Unavailable } else { Kind::Database }, db.message().to_owned())
             }
             sqlx::Error::Io(_)
@@ -170,13 +171,32 @@ impl From<sqlx::Error> for Error {
             | sqlx::Error::Protocol(_) => (Kind::Unavailable, error.to_string()),
             other => (Kind::Database, other.to_string()),
         };
-        let of_certificate = matches!(error, sqlx::Error::Tls(_)) || message.contains("certificate");
+        let hint = hint(&error, &message);
         let told = Error::new(kind, message).with_source(error);
-        match kind {
-            Kind::Unavailable if of_certificate => told.with_hint(
-                "the server's certificate must be for the host name in the URL and signed by an authority in sslrootcert",
-            ),
-            _ => told,
+        match hint {
+            Some(hint) => told.with_hint(hint),
+            None => told,
         }
+    }
+}
+
+const READ_ONLY: &str = "25006";
+
+/// What to do about what the connection or the server says, wherever it comes up.
+fn hint(error: &sqlx::Error, message: &str) -> Option<&'static str> {
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    match &*code {
+        READ_ONLY => Some(
+            "this server is a read-only replica, or transactions are read-only here by default: point [database] url at \
+             the primary, or lift default_transaction_read_only for this user",
+        ),
+        "42501" => Some("`ebb doctor` prints the grants that each policy needs"),
+        _ if message.contains("server does not support TLS") => Some(
+            "the server has TLS off (ssl = on in postgresql.conf turns it on); sslmode=prefer in the URL goes on without it",
+        ),
+        _ if matches!(error, sqlx::Error::Tls(_)) || message.contains("certificate") => Some(
+            "the server's certificate must be for the host name in the URL and signed by an authority in sslrootcert",
+        ),
+        _ => None,
     }
 }

@@ -6,10 +6,12 @@ pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod once;
+pub mod partition;
 pub mod pg;
 pub mod plan;
 pub mod policy;
 pub mod retain;
+pub mod schedule;
 pub mod spine;
 pub mod status;
 

@@ -6,4 +6,5 @@ mod commands;
 mod demo;
 mod faults;
 mod insight;
+mod replica;
 mod shell;

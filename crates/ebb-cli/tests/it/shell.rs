@@ -21,7 +21,12 @@ pub(crate) struct Answer {
 impl Shell {
     /// With DATABASE_URL set, and `config` as ebb.toml.
     pub(crate) fn new(database: &TestDatabase, config: &str) -> Self {
-        let shell = Self { dir: TempDir::new(), url: Some(database.url().to_owned()) };
+        Self::at(database.url(), config)
+    }
+
+    /// With another DATABASE_URL.
+    pub(crate) fn at(url: &str, config: &str) -> Self {
+        let shell = Self { dir: TempDir::new(), url: Some(url.to_owned()) };
         shell.write("ebb.toml", config);
         shell
     }

@@ -83,7 +83,11 @@ pub(crate) async fn target_by(
         None => None,
         Some(typed) => {
             let checked = expression::filter(connection, &table.relation, typed).await;
-            Some(checked.map_err(|error| error.context(format!("`where` of {}", policy.name)))?)
+            let usable = checked.and_then(|filter| {
+                filter.usable_on(&table.relation, &leaf.relation)?;
+                Ok(filter)
+            });
+            Some(usable.map_err(|error| error.context(format!("`where` of {}", policy.name)))?)
         }
     };
     let act = match &policy.action {
@@ -94,6 +98,10 @@ pub(crate) async fn target_by(
                 let column = catalog::column(connection, &leaf.relation, leaf.oid, name).await?.name;
                 let change = expression::change(connection, &table.relation, &column, value)
                     .await
+                    .and_then(|change| {
+                        change.value.usable_on(&table.relation, &leaf.relation)?;
+                        Ok(change)
+                    })
                     .map_err(|error| error.context(format!("`set` of {name} in {}", policy.name)))?;
                 checked.push((column, change));
             }

@@ -9,11 +9,26 @@ use crate::{Error, Result, sql};
 
 /// A boolean expression as the server understood it. `Display` writes the canonical SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expression(String);
+pub struct Expression {
+    text: String,
+    /// It uses the row as a whole, by its table's name: on another table that name means nothing.
+    whole_row: bool,
+}
+
+impl Expression {
+    /// Makes sure that the expression, which was checked on one table, can be used on a leaf of it.
+    pub fn usable_on(&self, checked_on: &Relation, leaf: &Relation) -> Result<()> {
+        if self.whole_row && checked_on != leaf {
+            return Err(Error::config(format!("it uses the whole row, and {leaf} is another table than {checked_on}"))
+                .with_hint("name the columns; a partition's row is of its own type"));
+        }
+        Ok(())
+    }
+}
 
 impl std::fmt::Display for Expression {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "({})", self.0)
+        write!(f, "({})", self.text)
     }
 }
 
@@ -31,22 +46,29 @@ pub struct Change {
 /// Checks a filter against the table it is for. Must be called inside a transaction; leaves nothing behind.
 pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &str) -> Result<Expression> {
     one_expression(typed)?;
-    Ok(Expression(probe(connection, relation, typed).await?.text))
+    let Read { text, whole_row, .. } = probe(connection, relation, typed).await?;
+    Ok(Expression { text, whole_row })
 }
 
 /// Checks a value that a column is to be set to.
 pub async fn change(connection: &mut PgConnection, relation: &Relation, column: &Ident, typed: &str) -> Result<Change> {
     const DISTINCT: &str = " IS DISTINCT FROM ";
     one_expression(typed)?;
+    // The server writes "is distinct from null" in another way.
+    if typed.trim().eq_ignore_ascii_case("null") {
+        let of = |text: String| Expression { text, whole_row: false };
+        return Ok(Change { value: of("NULL".into()), differs: of(format!("{column} IS NOT NULL")), moves: false });
+    }
     let read = probe(connection, relation, &format!("{column}{DISTINCT}(\n{typed}\n)")).await?;
     // "(column IS DISTINCT FROM value)", where column is at least as long as its name.
     let inside = read.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&read.text);
     let name_ends = (column.as_str().len()..inside.len()).find(|at| inside.is_char_boundary(*at));
     let value = name_ends
         .and_then(|at| inside[at..].split_once(DISTINCT))
-        .map(|(_, value)| Expression(value.to_owned()))
+        .map(|(_, value)| Expression { text: value.to_owned(), whole_row: read.whole_row })
         .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
-    Ok(Change { value, differs: Expression(read.text), moves: read.moves })
+    let differs = Expression { text: read.text, whole_row: read.whole_row };
+    Ok(Change { value, differs, moves: read.moves })
 }
 
 /// Checks a question about a row of a table that may look at other tables too. What comes back is a query that gives
@@ -107,6 +129,7 @@ async fn refuse_volatile(connection: &mut PgConnection, tree: &str) -> Result<bo
 struct Read {
     text: String,
     moves: bool,
+    whole_row: bool,
 }
 
 /// The server reads the expression as a CHECK of a temporary table of the same shape: that alone forbids subqueries,
@@ -118,7 +141,7 @@ async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &
          CREATE TEMPORARY TABLE {name} (LIKE {relation}) ON COMMIT DROP; \
          SET LOCAL search_path = {schema}, public"
     );
-    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *connection).await?;
+    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *connection).await.map_err(on_primary_only)?;
     let check = format!("ALTER TABLE pg_temp.{name} ADD CONSTRAINT ebb_probe CHECK (\n{expression}\n)");
     // The extended protocol takes exactly one statement, whatever the text holds.
     let checked = sqlx::query(AssertSqlSafe(check)).persistent(false).execute(&mut *connection).await;
@@ -140,6 +163,7 @@ async fn read_back(connection: &mut PgConnection) -> Result<Read> {
     .fetch_one(&mut *connection)
     .await?;
     let mut moves = tree.contains("{SQLVALUEFUNCTION ");
+    let whole_row = tree.contains(":varattno 0 ");
     // A cast to a domain runs the domain's checks, which may cast in turn.
     let checks: Vec<String> = sql!("domain_checks" scalar String)
         .bind(numbers_after(&tree, ":resulttype "))
@@ -147,7 +171,7 @@ async fn read_back(connection: &mut PgConnection) -> Result<Read> {
         .await?;
     tree.extend(checks);
     moves |= refuse_volatile(connection, &tree).await?;
-    Ok(Read { text, moves })
+    Ok(Read { text, moves, whole_row })
 }
 
 fn numbers_after(tree: &str, field: &str) -> Vec<i64> {
@@ -155,6 +179,15 @@ fn numbers_after(tree: &str, field: &str) -> Vec<i64> {
         .filter_map(|(at, _)| tree[at + field.len()..].split([' ', '}', ')']).next()?.parse().ok())
         .filter(|oid| *oid != 0)
         .collect()
+}
+
+/// Looking at everything else works on a replica too, so that this is no reason to give up on the server.
+fn on_primary_only(error: sqlx::Error) -> Error {
+    let error = Error::from(error);
+    match error.sqlstate().as_deref() {
+        Some("25006") => Error::refused("a read-only replica cannot check an expression").with_hint("ask the primary"),
+        _ => error,
+    }
 }
 
 fn explain(error: Error) -> Error {

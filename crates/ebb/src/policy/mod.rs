@@ -3,13 +3,17 @@
 
 pub mod apply;
 mod cadence;
+mod driver;
 mod expire;
 mod field;
 mod name;
 mod once;
+mod partition;
 mod reader;
 mod retain;
+mod retry;
 mod settings;
+mod sink;
 mod size;
 pub mod store;
 mod term;
@@ -20,14 +24,18 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
+pub use driver::{Driver, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub use partition::{Expired, Partition, Period};
 pub(crate) use reader::Reader;
 pub use retain::{Child, ChildAction, Direct, Mirror, Retain, RetainForm, StatusColumn, Subjects, Unnamed};
+pub use retry::Retry;
 pub use settings::{Keep, Pacing};
+pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};
@@ -128,7 +136,9 @@ impl Kind {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
             (Self::Retain, _) => retain::SCALARS,
+            (Self::Partition, _) => partition::SCALARS,
             (Self::Once, _) => once::SCALARS,
+            (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
             (Self::Settings, "keep") => settings::KEEP,
             _ => &[],
@@ -211,14 +221,18 @@ impl Scalar {
 
 /// A policy that makes sense.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
+#[allow(clippy::large_enum_variant, reason = "a handful of them exist at a time, and nearly all are the large one")]
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
     /// `[[retain]]`.
     Retain(Retain),
+    /// `[[partition]]`.
+    Partition(Partition),
     /// `[once.NAME]`.
     Once(OnceNamespace),
+    /// `[sinks.NAME]`.
+    Sink(Sink),
     /// `[pacing]`.
     Pacing(Pacing),
     /// `[keep]`.
@@ -231,7 +245,9 @@ impl Policy {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
             (Kind::Retain, _) => Retain::parse(name, spec).map(Self::Retain),
+            (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
+            (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
             (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
@@ -244,7 +260,9 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
             Self::Retain(retain) => retain.name.as_str(),
+            Self::Partition(partition) => partition.name.as_str(),
             Self::Once(once) => once.name.as_str(),
+            Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
             Self::Keep(_) => "keep",
         }
@@ -255,7 +273,9 @@ impl Policy {
         match self {
             Self::Expire(_) => Kind::Expire,
             Self::Retain(_) => Kind::Retain,
+            Self::Partition(_) => Kind::Partition,
             Self::Once(_) => Kind::Once,
+            Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
         }
     }
@@ -265,7 +285,9 @@ impl Policy {
         match self {
             Self::Expire(expire) => expire.enabled,
             Self::Retain(retain) => retain.enabled,
+            Self::Partition(partition) => partition.enabled,
             Self::Once(once) => once.enabled,
+            Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
         }
     }
@@ -294,7 +316,15 @@ mod tests {
     /// The list that serves environment variables and the reader that serves everything must not drift apart.
     #[test]
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
-        let of = [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")];
+        let of = [
+            (Kind::Expire, "k"),
+            (Kind::Retain, "k"),
+            (Kind::Partition, "k"),
+            (Kind::Once, "k"),
+            (Kind::Sink, "k"),
+            (Kind::Settings, "pacing"),
+            (Kind::Settings, "keep"),
+        ];
         for (kind, name) in of {
             let mut spec = Spec::new();
             spec.insert("zzzzzzzz".into(), Value::Bool(true));
@@ -314,8 +344,8 @@ mod tests {
 
     #[test]
     fn kinds_that_do_not_run_yet_say_so() {
-        let error = Policy::parse(Kind::Partition, "users", &Spec::new()).unwrap_err();
-        assert_eq!(error.to_string(), "this version of Ebb does not run partition policies yet");
+        let error = Policy::parse(Kind::Schedule, "users", &Spec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "this version of Ebb does not run schedule policies yet");
         assert_eq!(Kind::parse("expire").unwrap(), Kind::Expire);
         assert_eq!(Kind::parse("expires").unwrap_err().hint.unwrap(), "did you mean `expire`?");
     }
@@ -331,7 +361,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Once, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

@@ -324,7 +324,7 @@ impl Retain {
             zone: self.zone.clone(),
             filter,
             action: Action::Delete,
-            cadence: direct.cadence,
+            cadence: direct.cadence.clone(),
             window: self.window,
             batch: self.batch,
             batch_timeout: self.batch_timeout,

@@ -113,6 +113,7 @@ impl Erase {
             ([one], Some(large)) if large == one.candidate.id => {
                 // Claimed: it is hidden already, cannot be restored any more, and goes in parts.
                 store::claim_large(batch.connection(), one.candidate.id).await?;
+                self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
                 self.large_done = false;
                 self.after = Some((one.candidate.due_at, one.candidate.id));
                 self.due_done = false;
@@ -269,6 +270,8 @@ impl Erase {
                         tracing::warn!(policy = self.policy, deletion = %one.candidate.id, error = %error, stuck = failed,
                             "A subject could not be erased");
                         self.skipped += 1;
+                        let (id, now) = (one.candidate.subject_id.clone(), one.look.now);
+                        self.note_attempt(batch.connection(), &id, now).await?;
                     } else {
                         let half = some.split_off(some.len() / 2);
                         pending.push(half);
@@ -281,33 +284,61 @@ impl Erase {
         self.record(batch, done).await
     }
 
+    /// Mirrors that an attempt was made, where the policy names a column for it; what stands in its way may stand there too.
+    async fn note_attempt(&self, connection: &mut PgConnection, id: &str, now: Moment) -> Result<()> {
+        let Some(column) = &self.compiled.root.attempted else { return Ok(()) };
+        let ids = self.ids([id].into_iter())?;
+        rows::savepoint(connection).await?;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let noted = rows::set_mirror(connection, &self.compiled.root, column, now, &ids).await;
+        if noted.is_ok() {
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        }
+        rows::end_savepoint(connection, noted.is_ok()).await
+    }
+
     /// One attempt under a savepoint: everything of these subjects goes, or nothing.
     async fn attempt(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Done>> {
         let tree = &self.compiled.tree;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let roots = roots(ready, tree.nodes[0].read.len());
         let doomed = look::collect(connection, tree, roots, true).await?;
+        self.taken_along(connection, &doomed[0], ready.len()).await?;
         let (taken, unlinked) = self.remove(connection, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        rows::end_savepoint(connection, true).await?;
-        let of = |taken: &Taken, subject: usize| {
-            let mine = taken.0.iter().filter(|((_, whose), _)| *whose == subject as i32);
-            mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
-        };
         let mut by_subject = vec![BTreeMap::new(); ready.len()];
         for ((node, subject), rows) in &taken.0 {
             if let Some(tables) = by_subject.get_mut(*subject as usize) {
                 tables.insert(*node, *rows);
             }
         }
-        for (at, tables) in by_subject.iter().enumerate() {
-            if tables.get(&0) != Some(&1) {
-                // A trigger kept the row, say: then nothing of it counts as erased.
-                return Err(Error::failed(format!("the row of subject {at} of the batch is still there: a trigger or rule keeps it")));
-            }
+        let gone: i64 = by_subject.iter().filter_map(|tables| tables.get(&0)).sum();
+        if gone != doomed[0].len() as i64 {
+            return Err(Error::failed("a row of a subject is still there: a trigger or rule keeps it"));
         }
+        rows::end_savepoint(connection, true).await?;
+        let of = |taken: &Taken, subject: usize| {
+            let mine = taken.0.iter().filter(|((_, whose), _)| *whose == subject as i32);
+            mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
+        };
         let done = ready.iter().zip(by_subject).enumerate();
         Ok(done.map(|(at, (ready, tables))| Done { ready: ready.clone(), tables, unlinked: of(&unlinked, at) }).collect())
+    }
+
+    /// Where subjects hang on each other, erasing one takes others along: none of them may be on hold.
+    async fn taken_along(&self, connection: &mut PgConnection, roots: &Doomed, own: usize) -> Result<()> {
+        if roots.len() == own {
+            return Ok(());
+        }
+        let keys = self.compiled.root.key.len();
+        let others: Vec<String> = (own..roots.len()).map(|at| rows::id_text(&roots.row(at)[..keys])).collect();
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let held = store::any_held(connection, &self.policy, &others).await?;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        match held {
+            true => Err(Error::failed("it would take a subject along that is on hold")),
+            false => Ok(()),
+        }
     }
 
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.

@@ -16,10 +16,7 @@ const LARGE_BYTES: i64 = 512 * 1024;
 /// A table that erasing can reach.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphTable {
-    pub(crate) oid: u32,
     pub(crate) relation: Relation,
-    pub(crate) owner: String,
-    pub(crate) row_security: bool,
     /// Other tables inherit from it without being partitions.
     pub(crate) inherited: bool,
     pub(crate) columns: Vec<GraphColumn>,
@@ -198,10 +195,7 @@ impl From<store::TableRow> for GraphTable {
     fn from(row: store::TableRow) -> Self {
         let columns = row.columns.into_iter().zip(row.types).zip(row.not_null);
         Self {
-            oid: row.oid as u32,
             relation: Relation::new(row.schema, row.name),
-            owner: row.owner,
-            row_security: row.row_security,
             inherited: row.inherited,
             columns: columns
                 .map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null })

@@ -59,30 +59,44 @@ impl Mark {
     /// Opens deletions for the next soft-deleted rows.
     async fn open(&mut self, batch: &mut Batch, after: Option<Vec<String>>, size: u64) -> Result<(u64, Way)> {
         let role = self.compiled.role.clone();
-        let mirrored = self.due.is_some() || self.status.is_some();
+        let (root, columns) = (&self.compiled.root, self.compiled.root.key.len());
         let connection = batch.connection();
         rows::as_role(connection, role.as_ref()).await?;
-        let seen =
-            rows::soft_deleted(connection, &self.compiled.root, self.by_time, after.as_deref(), size, mirrored).await?;
+        let seen = rows::soft_deleted(connection, root, self.by_time, after.as_deref(), size).await?;
         rows::back_from_role(connection, role.as_ref()).await?;
-        // A place that others hold is skipped, so only an empty page is the last one.
         let next = seen.last.clone().map_or(Way::Deletions(None), |last| Way::Rows(Some(last)));
-        let opened = store::open_deletions(connection, &self.policy, &seen).await?;
+        let mut missing = Doomed::with(columns);
+        for at in store::not_open(connection, &self.policy, &seen.ids).await? {
+            missing.push(rows::id_parts(&seen.ids[at as usize], columns)?, at);
+        }
+        if missing.is_empty() {
+            return Ok((0, next));
+        }
+        // Locked, so that what is opened is soft-deleted at that moment; rows that others hold come next time.
+        rows::as_role(connection, role.as_ref()).await?;
+        let locked = rows::lock_roots(connection, root, &root.key, &missing).await?;
+        rows::back_from_role(connection, role.as_ref()).await?;
+        let mut deleted = rows::Seen::default();
+        for row in locked {
+            if let Some(deleted_at) = row.deleted_at {
+                deleted.ids.push(seen.ids[row.subject as usize].clone());
+                deleted.deleted_at.push(deleted_at);
+                deleted.tenants.push(row.tenant);
+            }
+        }
+        let opened = store::open_deletions(connection, &self.policy, &deleted).await?;
         if opened.is_empty() {
             return Ok((0, next));
         }
-        if mirrored {
-            let columns = self.compiled.root.key.len();
-            let mut ids = Doomed::with(columns);
-            for (at, candidate) in opened.iter().enumerate() {
-                ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
-            }
-            let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
-            rows::as_role(connection, role.as_ref()).await?;
-            let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
-            rows::mirror(connection, &self.compiled.root, &ids, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
-            rows::back_from_role(connection, role.as_ref()).await?;
+        let mut ids = Doomed::with(columns);
+        for (at, candidate) in opened.iter().enumerate() {
+            ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
         }
+        let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
+        rows::as_role(connection, role.as_ref()).await?;
+        let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
+        rows::mirror(connection, root, &ids, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
+        rows::back_from_role(connection, role.as_ref()).await?;
         self.record(batch, "mark", opened.len() as i64).await?;
         self.opened += opened.len() as u64;
         Ok((opened.len() as u64, next))

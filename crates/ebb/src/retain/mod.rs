@@ -4,6 +4,7 @@
 //! what is erased was due by the database's clock and today's policy, looked at under the subject's lock.
 
 pub(crate) mod compile;
+mod consent;
 pub(crate) mod erase;
 mod function;
 mod graph;
@@ -18,6 +19,7 @@ pub(crate) mod work;
 
 use sqlx::PgConnection;
 
+pub use consent::Consent;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override};
 pub use store::Deletion;
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};

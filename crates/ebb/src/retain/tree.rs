@@ -152,7 +152,7 @@ struct Builder<'a> {
     findings: Vec<Finding>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
     fn table(&self, oid: u32) -> Result<&GraphTable> {
         self.graph.tables.get(&oid).ok_or_else(|| Error::failed(format!("table {oid} vanished while it was read")))
     }
@@ -326,8 +326,9 @@ impl Builder<'_> {
         self.add(edge)
     }
 
-    fn named(&self, key: &ForeignKey) -> Option<(usize, &'_ Child)> {
-        let found = self.wishes.children.iter().enumerate().find(|(_, (table, child))| {
+    fn named(&self, key: &ForeignKey) -> Option<(usize, &'a Child)> {
+        let wishes: &'a Wishes<'a> = self.wishes;
+        let found = wishes.children.iter().enumerate().find(|(_, (table, child))| {
             *table == key.child
                 && same(&key.child_columns, &child.columns)
                 && (child.references.is_empty() || same(&key.parent_columns, &child.references))

@@ -118,7 +118,7 @@ impl RetainWork {
     fn cadence(&self) -> Cadence {
         match self.unit.chore {
             ChoreKind::Mark => Cadence::Every(self.subjects.mark_every),
-            _ => self.subjects.erase,
+            _ => self.subjects.erase.clone(),
         }
     }
 }

@@ -72,3 +72,8 @@ pub(crate) fn lease(unit: &Unit, held: bool) {
 pub(crate) fn unsealed(records: u64) {
     metrics::gauge!("ebb_audit_unsealed").set(records as f64);
 }
+
+/// How long the partitions of a table last.
+pub(crate) fn runway(table: &str, seconds: u64) {
+    metrics::gauge!("ebb_partition_runway_seconds", "table" => table.to_owned()).set(seconds as f64);
+}

@@ -1,6 +1,7 @@
 //! How much, how fast, and when not. Size follows time, not rows: a batch aims at a duration, grows by at most a fifth
 //! and halves on trouble. Invariant: nothing here talks to the database, so every decision can be replayed in a test.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::policy::Pacing;
@@ -15,13 +16,18 @@ const REST_BESIDE: f64 = 4.0;
 /// is what takes the time, and smaller batches would only be less useful. Trouble still halves on.
 const FLOOR: f64 = 0.05;
 
+/// How long the WAL's positions are remembered.
+const HISTORY: Duration = Duration::from_secs(3600);
+
 /// How the server is doing, at one look.
 #[derive(Debug, Clone, Default, PartialEq, sqlx::FromRow)]
 pub struct Signals {
     /// Sessions of others that are executing something.
     pub others: i64,
-    /// The largest replay lag of any replica.
+    /// The largest replay lag of any replica, as replicas report it: one that replays nothing reports none.
     pub replica_lag_s: Option<f64>,
+    /// How far the replica that is furthest behind has replayed.
+    pub replayed_to: Option<i64>,
     /// The most WAL that any slot keeps.
     pub slot_wal_bytes: Option<i64>,
     /// Sessions of others that wait for a lock on the table.
@@ -91,6 +97,32 @@ pub fn veto(signals: &Signals, limits: &Pacing) -> Option<Veto> {
         return veto("xmin_age", format!("a snapshot is {age} transactions old (max_xmin_age)"));
     }
     None
+}
+
+/// When the server's WAL was where. A replica that has stopped replaying reports no lag, or an old one; where it stands
+/// and when the server stood there say how far behind it is.
+#[derive(Debug, Default)]
+pub struct WalHistory(VecDeque<(Instant, i64)>);
+
+impl WalHistory {
+    /// Notes a position; one that is lower than before is another server's, and what was known does not count.
+    pub fn note(&mut self, now: Instant, position: i64) {
+        match self.0.back() {
+            Some((_, last)) if position < *last => self.0.clear(),
+            Some((_, last)) if position == *last => return,
+            _ => {}
+        }
+        self.0.push_back((now, position));
+        while self.0.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > HISTORY) {
+            self.0.pop_front();
+        }
+    }
+
+    /// How long ago the server was first seen beyond what a replica has replayed; zero when it was not.
+    pub fn behind(&self, now: Instant, replayed_to: i64) -> Duration {
+        let first_beyond = self.0.partition_point(|(_, position)| *position <= replayed_to);
+        self.0.get(first_beyond).map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
+    }
 }
 
 /// Decides the next batch's size from how the last ones went.
@@ -234,6 +266,22 @@ mod tests {
         assert_eq!(pacer.size(), 5_000);
         pacer.after(Duration::from_millis(1));
         assert_eq!(pacer.size(), 10_000);
+    }
+
+    #[test]
+    fn a_replica_that_stopped_replaying_falls_behind() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut wal = WalHistory::default();
+        assert_eq!(wal.behind(start, 0), Duration::ZERO, "nothing known yet");
+        for (second, position) in [(0, 100), (5, 200), (6, 200), (9, 300)] {
+            wal.note(after(second), position);
+        }
+        assert_eq!(wal.behind(after(10), 300), Duration::ZERO);
+        assert_eq!(wal.behind(after(10), 250), Duration::from_secs(1));
+        assert_eq!(wal.behind(after(10), 100), Duration::from_secs(5));
+        wal.note(after(11), 50);
+        assert_eq!(wal.behind(after(12), 60), Duration::ZERO, "another server's positions");
     }
 
     #[test]

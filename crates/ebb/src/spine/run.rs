@@ -241,13 +241,14 @@ impl Run {
         {
             return Ok(signals.clone());
         }
-        let signals = answered(ANSWER_WITHIN, async {
+        let mut signals = answered(ANSWER_WITHIN, async {
             let mut tx = self.shared.database.read().await?;
             let signals = store::signals(&mut tx, self.work.leaf()).await?;
             tx.commit().await?;
             Ok(signals)
         })
         .await?;
+        self.shared.complete(&mut signals);
         self.signals = Some((Instant::now(), signals.clone()));
         Ok(signals)
     }

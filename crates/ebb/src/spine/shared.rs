@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::batch::Claim;
-use super::pacing::Budget;
+use super::pacing::{Budget, Signals, WalHistory};
 use super::unit::Unit;
 use super::{Shutdown, store};
 use crate::Result;
@@ -37,6 +37,7 @@ struct State {
     pacing: Pacing,
     rows: Option<Budget>,
     wal: Option<Budget>,
+    wal_history: WalHistory,
     failures: HashMap<Unit, u32>,
     lost: Vec<(Unit, i64)>,
 }
@@ -49,6 +50,7 @@ impl Shared {
             pacing: Pacing::default(),
             rows: None,
             wal: None,
+            wal_history: WalHistory::default(),
             failures: HashMap::new(),
             lost: Vec::new(),
         };
@@ -81,6 +83,13 @@ impl Shared {
         let state = self.state();
         let by = state.paused.iter().find(|name| *name == ALL || *name == policy)?;
         Some(if by == ALL { "everything".to_owned() } else { by.clone() })
+    }
+
+    /// Adds how far behind a replica is that reports no lag because it replays nothing.
+    pub(crate) fn complete(&self, signals: &mut Signals) {
+        let Some(replayed_to) = signals.replayed_to else { return };
+        let behind = self.state().wal_history.behind(Instant::now(), replayed_to).as_secs_f64();
+        signals.replica_lag_s = Some(signals.replica_lag_s.unwrap_or(0.0).max(behind));
     }
 
     /// The runs whose lease is no longer ours, as the latest heartbeat found.
@@ -149,6 +158,7 @@ impl Shared {
         let mut state = self.state();
         state.clock = Some((Instant::now(), controls.now.to_jiff()));
         state.paused = controls.paused.clone();
+        state.wal_history.note(Instant::now(), controls.wal_at);
         // A budget over all policies is shared out among the nodes that are alive.
         let nodes = controls.nodes.max(1) as f64;
         let budget = |kept: &mut Option<Budget>, per_second: Option<f64>| match (kept.as_mut(), per_second) {

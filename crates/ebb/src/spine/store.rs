@@ -192,6 +192,8 @@ pub(crate) struct Controls {
     pub(crate) now: Stamp,
     pub(crate) nodes: i64,
     pub(crate) paused: Vec<String>,
+    /// How far the server's WAL has come.
+    pub(crate) wal_at: i64,
 }
 
 pub(crate) async fn controls(connection: &mut PgConnection, alive_within: Duration) -> Result<Controls> {

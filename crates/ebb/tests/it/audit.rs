@@ -7,7 +7,7 @@ use ebb::audit::{
     SubjectKey, TrustedKeys, blocker, list, seal_once, unsealed, verify,
 };
 use ebb::pg::{Database, Guard};
-use ebb_testkit::{Server, TempDir, TestDatabase, database};
+use ebb_testkit::{Server, TempDir, TestDatabase, client_program, database};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 fn key() -> SigningKey {
@@ -717,14 +717,15 @@ async fn a_restored_dump_verifies_and_its_chain_goes_on() {
     old.insert(3).await;
 
     let new = ebb_testkit::empty_database_on(&server).await;
-    // initdb and postgres may be links to where all the programs are.
-    let programs = server.bin().join("postgres").canonicalize().unwrap().with_file_name("");
-    let dump =
-        std::process::Command::new(programs.join("pg_dump")).args(["-n", "ebb", old.test.url()]).output().unwrap();
+    let Some(pg_dump) = client_program(server.bin(), "pg_dump") else {
+        println!("skipped: no pg_dump of the server's version");
+        return;
+    };
+    let dump = std::process::Command::new(pg_dump).args(["-n", "ebb", old.test.url()]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     let file = TempDir::new();
     std::fs::write(file.path().join("dump.sql"), &dump.stdout).unwrap();
-    let restore = std::process::Command::new(programs.join("psql"))
+    let restore = std::process::Command::new(client_program(server.bin(), "psql").unwrap())
         .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"])
         .arg(file.path().join("dump.sql"))
         .arg(new.url())

@@ -3,7 +3,7 @@
 use ebb::policy::ChangeAction;
 use ebb::spine::Status;
 
-use crate::harness::{Ebb, policy, wanted};
+use crate::harness::{Ebb, policy, succeeded, wanted};
 
 const TABLES: &str = "CREATE TABLE t (id int, at timestamptz, status text, n int);
     INSERT INTO t VALUES (1, now() - interval '1 hour', 'sent', 1);
@@ -173,6 +173,21 @@ async fn a_hostile_filter_is_refused_and_never_run() {
         refused(&ebb, &policy(&format!("where = \"{filter}\"")), says).await;
     }
     unchanged(&ebb).await;
+}
+
+#[tokio::test]
+async fn a_whole_row_has_no_meaning_on_a_partition() {
+    let ebb = Ebb::with(
+        "CREATE TABLE t (id int, at timestamptz) PARTITION BY LIST (id);
+         CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (1); INSERT INTO t VALUES (1, '2020-01-01')",
+    )
+    .await;
+    refused(&ebb, &policy("where = \"t IS NOT NULL\""), "uses the whole row").await;
+    refused(&ebb, &policy("action = { set = { id = \"length(t::text)\" } }"), "uses the whole row").await;
+    ebb.db
+        .execute("DROP TABLE t; CREATE TABLE t (id int, at timestamptz); INSERT INTO t VALUES (1, '2020-01-01')")
+        .await;
+    succeeded(&ebb.sweep("where = \"t IS NOT NULL\"").await, 1);
 }
 
 #[tokio::test]

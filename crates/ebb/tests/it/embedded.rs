@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebb::pg::Target;
 use ebb::pg::embedded::Embedded;
-use ebb_testkit::{TempDir, eventually};
+use ebb_testkit::{TempDir, client_program, eventually};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 async fn run(target: &Target, sql: &str) -> Option<String> {
@@ -42,7 +42,9 @@ async fn data_is_kept_between_runs_and_nobody_else_can_come_in() {
 
     let second = Embedded::start(&ebb).unwrap();
     assert_eq!(run(&second.target(), "SELECT v FROM kept").await.unwrap(), "still here");
-    let psql = Command::new(second.bin().join("psql")).args([&second.url(), "-AtXc", "SELECT v FROM kept"]).output();
+    let psql = Command::new(client_program(second.bin(), "psql").unwrap())
+        .args([&second.url(), "-AtXc", "SELECT v FROM kept"])
+        .output();
     assert_eq!(String::from_utf8_lossy(&psql.unwrap().stdout), "still here\n");
     let secret = std::fs::read_to_string(ebb.join("password")).unwrap();
     let secret = secret.trim().rsplit(':').next().unwrap();
@@ -157,7 +159,9 @@ async fn a_long_or_odd_path_gets_a_short_socket() {
     let deep = dir.path().join("it's, a \"path\" $HOME").join("x".repeat(120)).join(".ebb");
     let server = Embedded::start(&deep).unwrap();
     assert_eq!(run(&server.target(), "SELECT 'up'").await.unwrap(), "up");
-    let psql = Command::new(server.bin().join("psql")).args([&server.url(), "-AtXc", "SELECT 'psql too'"]).output();
+    let psql = Command::new(client_program(server.bin(), "psql").unwrap())
+        .args([&server.url(), "-AtXc", "SELECT 'psql too'"])
+        .output();
     assert_eq!(String::from_utf8_lossy(&psql.unwrap().stdout), "psql too\n");
     let socket_dir = server.target().options().get_socket().unwrap().clone();
     assert!(socket_dir.starts_with("/tmp") && socket_dir.exists());

@@ -18,8 +18,6 @@ pub(crate) struct TableRow {
     pub(crate) oid: i64,
     pub(crate) schema: String,
     pub(crate) name: String,
-    pub(crate) owner: String,
-    pub(crate) row_security: bool,
     pub(crate) inherited: bool,
     pub(crate) columns: Vec<String>,
     pub(crate) types: Vec<String>,
@@ -194,6 +192,15 @@ pub(crate) async fn record_erasures(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+pub(crate) async fn any_held(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<bool> {
+    Ok(sql!("any_held" scalar bool).bind(policy).bind(ids).fetch_one(connection).await?)
+}
+
+/// Positions of the subjects that have no open deletion.
+pub(crate) async fn not_open(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<Vec<i32>> {
+    Ok(sql!("not_open" scalar i32).bind(policy).bind(ids).fetch_all(connection).await?)
 }
 
 /// Returns (deletion, subject, due) of what was opened.
@@ -408,4 +415,8 @@ pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, due:
 pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
     sql!("release_brake").bind(policy).execute(connection).await?;
     Ok(())
+}
+
+pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
 }

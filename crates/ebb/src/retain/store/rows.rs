@@ -541,6 +541,17 @@ pub(crate) fn id_sql(key: &[Column], alias: &str) -> String {
     }
 }
 
+/// An id out of the key's columns, as the database writes it.
+pub(crate) fn id_text(parts: &[Option<String>]) -> String {
+    match parts {
+        [one] => one.clone().unwrap_or_default(),
+        several => {
+            let parts: Vec<String> = several.iter().map(|part| serde_json::json!(part).to_string()).collect();
+            format!("[{}]", parts.join(", "))
+        }
+    }
+}
+
 /// The key's columns out of an id.
 pub(crate) fn id_parts(id: &str, columns: usize) -> Result<Vec<Option<String>>> {
     if columns == 1 {
@@ -570,7 +581,6 @@ pub(crate) async fn soft_deleted(
     by_time: bool,
     after: Option<&[String]>,
     limit: u64,
-    lock: bool,
 ) -> Result<Seen> {
     let mut order: Vec<(String, String)> =
         root.key.iter().map(|column| (format!("n.{}", column.name), column.sql_type.clone())).collect();
@@ -598,8 +608,7 @@ pub(crate) async fn soft_deleted(
     let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     let sql = format!(
         "SELECT {id}, {moment}, {tenant}, ARRAY[{texts}] FROM {relation} AS n \
-         WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit} {lock}",
-        lock = if lock { "FOR NO KEY UPDATE OF n SKIP LOCKED" } else { "" },
+         WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit}",
         id = id_sql(&root.key, "n"),
         moment = root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
         texts = texts.join(", "),

@@ -1,10 +1,11 @@
 -- One look at how the server is doing, for a leaf ($1). Read only; a role without pg_read_all_stats sees only its
--- own sessions here, which `ebb doctor` says.
+-- own sessions here, which `ebb doctor` says. A standby that replays nothing reports no lag; the positions tell.
 SELECT
     (SELECT count(*) FROM pg_stat_activity
       WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend_pid()
         AND application_name NOT LIKE 'ebb/%') AS others,
     (SELECT max(extract(epoch FROM replay_lag))::float8 FROM pg_stat_replication) AS replica_lag_s,
+    (SELECT min(pg_wal_lsn_diff(replay_lsn, '0/0'))::int8 FROM pg_stat_replication) AS replayed_to,
     (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn))::int8 FROM pg_replication_slots
       WHERE restart_lsn IS NOT NULL) AS slot_wal_bytes,
     (SELECT count(*) FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)

@@ -11,8 +11,6 @@ WITH RECURSIVE links AS (
     SELECT links.child FROM links JOIN reached ON links.parent = reached.oid
 )
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
-       pg_catalog.pg_get_userbyid(c.relowner)::text AS owner,
-       c.relrowsecurity AS row_security,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AND c.relkind = 'r' AS inherited,
        ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,

@@ -5,4 +5,3 @@ FROM ebb.deletion d
 WHERE d.policy = $1 AND d.state IN ('pending', 'warned', 'failed') AND d.id > COALESCE($2, '00000000-0000-0000-0000-000000000000'::uuid)
 ORDER BY d.id
 LIMIT $3
-FOR UPDATE SKIP LOCKED

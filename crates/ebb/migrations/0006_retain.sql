@@ -128,12 +128,13 @@ $$;
 
 CREATE FUNCTION ebb.delete_subject(policy text, id text, by text DEFAULT current_user) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
 DECLARE
     root record;
     opened ebb.deletion;
     moment timestamptz := ebb.now();
 BEGIN
-    PERFORM FROM ebb.deletion d WHERE d.policy = delete_subject.policy AND d.subject_id = id
+    PERFORM FROM ebb.deletion d WHERE d.policy = delete_subject.policy AND d.subject_id = delete_subject.id
         AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
     root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
     IF root.id IS NULL THEN
@@ -157,11 +158,12 @@ $$;
 
 CREATE FUNCTION ebb.restore_subject(policy text, id text, by text DEFAULT current_user) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
 DECLARE
     root record;
     opened ebb.deletion;
 BEGIN
-    PERFORM FROM ebb.deletion d WHERE d.policy = restore_subject.policy AND d.subject_id = id
+    PERFORM FROM ebb.deletion d WHERE d.policy = restore_subject.policy AND d.subject_id = restore_subject.id
         AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
     root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
     IF root.id IS NULL THEN
@@ -182,6 +184,7 @@ $$;
 
 CREATE FUNCTION ebb.erase_subject(policy text, id text, by text DEFAULT current_user) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
 DECLARE
     root record;
     opened ebb.deletion;
@@ -211,6 +214,7 @@ $$;
 CREATE FUNCTION ebb.place_hold(policy text, id text, reason text, until timestamptz DEFAULT NULL,
                                by text DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
 DECLARE
     root record;
 BEGIN
@@ -220,7 +224,7 @@ BEGIN
     IF until <= ebb.now() THEN
         RAISE EXCEPTION 'a hold until % would be over already', until USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM FROM ebb.deletion d WHERE d.policy = place_hold.policy AND d.subject_id = id
+    PERFORM FROM ebb.deletion d WHERE d.policy = place_hold.policy AND d.subject_id = place_hold.id
         AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
     root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
     IF root.id IS NULL THEN
@@ -238,11 +242,12 @@ $$;
 
 CREATE FUNCTION ebb.lift_hold(policy text, id text, by text DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
 DECLARE
     root record;
     opened uuid;
 BEGIN
-    PERFORM FROM ebb.deletion d WHERE d.policy = lift_hold.policy AND d.subject_id = id
+    PERFORM FROM ebb.deletion d WHERE d.policy = lift_hold.policy AND d.subject_id = lift_hold.id
         AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
     root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
     UPDATE ebb.hold h SET lifted_at = ebb.now(), lifted_by = by

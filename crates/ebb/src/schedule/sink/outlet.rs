@@ -1,0 +1,219 @@
+//! A configured sink at work on this node: driver, concurrency, rate, breaker, time-out. Invariants: no call outlives
+//! the time-out, whatever the receiver or a handler does; what was not sent never counts as an attempt.
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::breaker::{Breaker, Pass, Turn};
+use super::log::Log;
+use super::rate::Bucket;
+use super::webhook::Webhook;
+use super::{Delivery, Refusal, Sink, Verdict};
+use crate::config::Env;
+use crate::policy::{self, Driver, Retry};
+use crate::{Error, Result};
+
+/// A token that comes within this time is waited for; a later one is a refusal.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where a node finds what a sink's configuration names: variables and files.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// For `env:NAME`.
+    pub env: Env,
+    /// What `file:PATH` is relative to: the directory of the configuration.
+    pub base: PathBuf,
+}
+
+impl Surroundings {
+    /// Those of this process, with files relative to its working directory.
+    pub fn process() -> Self {
+        Self { env: Env::process(), base: PathBuf::new() }
+    }
+}
+
+/// One configured sink at work on this node.
+pub struct Outlet {
+    name: String,
+    sink: Arc<dyn Sink>,
+    retry: Retry,
+    timeout: Duration,
+    slots: Semaphore,
+    limits: Mutex<Limits>,
+}
+
+struct Limits {
+    rate: Option<Bucket>,
+    breaker: Option<Breaker>,
+    /// The receiver asked for a break until then.
+    quiet_until: Option<Instant>,
+    disabled: bool,
+}
+
+impl Limits {
+    /// How much of the break that the receiver asked for is left.
+    fn quiet(&self, now: Instant) -> Duration {
+        self.quiet_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+impl Outlet {
+    /// Opens a sink that Ebb drives itself. What the configuration names (secrets, files) is read now; the receiver is
+    /// reached with the first delivery.
+    pub fn open(sink: &policy::Sink, surroundings: &Surroundings) -> Result<Self> {
+        let driver: Arc<dyn Sink> = match &sink.driver {
+            Driver::Webhook(webhook) => Arc::new(Webhook::open(webhook, sink.concurrency, surroundings)?),
+            Driver::Log => Arc::new(Log { name: sink.name.to_string() }),
+            Driver::Handler => {
+                return Err(Error::config(format!("no handler is registered for the sink {}", sink.name)).with_hint(
+                    "its events are delivered by a program that embeds Ebb and registers a handler under this name",
+                ));
+            }
+        };
+        Ok(Self::with_handler(sink, driver))
+    }
+
+    /// Opens a sink whose calls a handler of the embedding program makes.
+    pub fn with_handler(sink: &policy::Sink, handler: Arc<dyn Sink>) -> Self {
+        let now = Instant::now();
+        Self {
+            name: sink.name.to_string(),
+            sink: handler,
+            retry: sink.retry.clone(),
+            timeout: sink.timeout,
+            slots: Semaphore::new(sink.concurrency),
+            limits: Mutex::new(Limits {
+                rate: sink.rate.map(|rate| Bucket::new(rate, now)),
+                breaker: sink.breaker.map(Breaker::new),
+                quiet_until: None,
+                disabled: false,
+            }),
+        }
+    }
+
+    /// How many deliveries may start now. None while the breaker is open, except a probe now and then.
+    pub fn free(&self) -> usize {
+        let now = Instant::now();
+        let mut limits = self.limits();
+        if limits.disabled || !limits.quiet(now).is_zero() {
+            return 0;
+        }
+        let tokens = limits.rate.as_mut().map_or(usize::MAX, |rate| rate.free(now));
+        let passes = limits.breaker.as_ref().and_then(|breaker| breaker.free(now)).unwrap_or(usize::MAX);
+        self.slots.available_permits().min(tokens).min(passes)
+    }
+
+    /// How long until [`free`](Self::free) can be more than none by the passing of time; `None` when it is already, or
+    /// when it takes the end of a delivery.
+    pub fn free_in(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut limits = self.limits();
+        let tokens = limits.rate.as_mut().map(|rate| rate.wait(now));
+        let probe = limits.breaker.as_ref().and_then(|breaker| breaker.wait(now));
+        tokens.max(probe).max(Some(limits.quiet(now))).filter(|wait| !wait.is_zero())
+    }
+
+    /// No call takes longer than this.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// When a failed delivery is tried again.
+    pub fn retry(&self) -> &Retry {
+        &self.retry
+    }
+
+    /// Makes one attempt. Waits for a free slot, and up to a second for the rate; a call that takes longer than the
+    /// time-out is dropped, which is a failure: nobody knows whether the receiver has the event.
+    pub async fn deliver(&self, delivery: &Delivery) -> Verdict {
+        let _slot = self.slots.acquire().await.expect("never closed");
+        let (pass, wait) = match self.admit() {
+            Ok(admitted) => admitted,
+            Err(refused) => return refused,
+        };
+        let mut call = Call { outlet: self, pass, open: true };
+        tokio::time::sleep(wait).await;
+        let sent = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind();
+        let verdict = match tokio::time::timeout(self.timeout, sent).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(_)) => Verdict::transient("the handler panicked"),
+            Err(_) => Verdict::transient(format!("no complete answer within {}", policy::human(self.timeout))),
+        };
+        call.open = false;
+        self.judge(pass, &verdict);
+        verdict
+    }
+
+    fn admit(&self) -> Result<(Option<Pass>, Duration), Verdict> {
+        let now = Instant::now();
+        let mut limits = self.limits();
+        if limits.disabled {
+            return Err(Verdict::Disabled { error: "the receiver wants no more events".into() });
+        }
+        let refused = |reason| move |until| Verdict::Refused { reason, until };
+        let quiet = limits.quiet(now);
+        if !quiet.is_zero() {
+            return Err(refused(Refusal::Asked)(quiet));
+        }
+        // The rate first: a probe that then waits for a token would block the next one.
+        let wait = match &mut limits.rate {
+            Some(rate) => rate.take(now, PATIENCE).map_err(refused(Refusal::Rate))?,
+            None => Duration::ZERO,
+        };
+        let pass = limits.breaker.as_mut().map(|breaker| breaker.pass(now)).transpose();
+        Ok((pass.map_err(refused(Refusal::Breaker))?, wait))
+    }
+
+    fn judge(&self, pass: Option<Pass>, verdict: &Verdict) {
+        let mut limits = self.limits();
+        limits.disabled |= matches!(verdict, Verdict::Disabled { .. });
+        if let Verdict::Failed { retry_after: Some(wait), .. } = verdict {
+            limits.quiet_until = limits.quiet_until.max(Some(Instant::now() + *wait));
+        }
+        // Who refuses one event for what it is, is alive.
+        let alive = !matches!(verdict, Verdict::Failed { permanent: false, .. });
+        let turn = match (&mut limits.breaker, pass) {
+            (Some(breaker), Some(pass)) => breaker.judge(pass, alive, Instant::now()),
+            _ => Turn::None,
+        };
+        drop(limits);
+        match (turn, verdict) {
+            (Turn::Opened, Verdict::Failed { error, .. }) => {
+                tracing::error!(sink = self.name, error, "Receiver seems dead, its events wait");
+            }
+            (Turn::Closed, _) => tracing::info!(sink = self.name, "Receiver is back"),
+            _ => {}
+        }
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call under way; one that is dropped before its answer leaves the breaker as if it had not been.
+struct Call<'a> {
+    outlet: &'a Outlet,
+    pass: Option<Pass>,
+    open: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if let (Some(breaker), Some(pass)) = (&mut self.outlet.limits().breaker, self.pass) {
+            breaker.abandon(pass, Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
