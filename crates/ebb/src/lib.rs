@@ -10,6 +10,7 @@ pub mod partition;
 pub mod pg;
 pub mod plan;
 pub mod policy;
+pub mod resources;
 pub mod retain;
 pub mod schedule;
 pub mod spine;

@@ -20,6 +20,7 @@ mod plan;
 mod policy;
 pub(crate) mod run;
 mod status;
+mod subject;
 mod trigger;
 mod uninstall;
 mod words;
@@ -73,6 +74,20 @@ enum Command {
     /// Tables split by time: adopt, look after, undo.
     #[command(subcommand)]
     Partition(partition::Command),
+    /// Soft-delete a subject; it is erased when its grace is over.
+    Delete(subject::DeleteArgs),
+    /// Take a soft delete back.
+    Restore(subject::Subject),
+    /// Stop everything about a subject until it is released.
+    Hold(subject::HoldArgs),
+    /// Lift a hold.
+    Release(subject::Subject),
+    /// Erase a subject as soon as floor and holds allow: a verified request.
+    Erase(subject::DeleteArgs),
+    /// Try a subject again that could not be erased.
+    Retry(subject::Subject),
+    /// Show how a subject stands and what would be erased with it.
+    Show(subject::ShowArgs),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -146,6 +161,13 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
         Command::Partition(command) => partition::run(&context, command).await,
+        Command::Delete(args) => subject::delete(&context, args).await,
+        Command::Restore(args) => subject::restore(&context, args).await,
+        Command::Hold(args) => subject::hold(&context, args).await,
+        Command::Release(args) => subject::release(&context, args).await,
+        Command::Erase(args) => subject::erase(&context, args).await,
+        Command::Retry(args) => subject::retry(&context, args).await,
+        Command::Show(args) => subject::show(&context, args).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,
         Command::Completions(_) | Command::Man(_) | Command::Demo(_) | Command::Init(_) => Ok(Outcome::Done),

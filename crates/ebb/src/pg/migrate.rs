@@ -31,7 +31,8 @@ const MIGRATIONS: &[Migration] = migrations![
     3 "0003_once",
     4 "0004_views",
     5 "0005_partition",
-    6 "0006_retain",
+    6 "0006_resources",
+    7 "0007_retain",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -1,8 +1,11 @@
 //! How a sink is reached: what belongs to each `type`. Invariant: a key of another type is refused, so that nobody
 //! believes in a limit or a secret that has no effect.
 
+use std::net::IpAddr;
 use std::path::Path;
 
+use lettre::address::AddressError;
+use lettre::message::Mailbox;
 use serde_json::Value;
 
 use super::field::{Invalid, Spot};
@@ -14,6 +17,10 @@ use crate::config::Secret;
 pub enum Driver {
     /// An HTTP call, by the rules of Standard Webhooks.
     Webhook(Webhook),
+    /// A mail.
+    Smtp(Smtp),
+    /// A message in a JetStream stream.
+    Nats(Nats),
     /// A line in the node's log.
     Log,
     /// A function of the program that embeds Ebb, registered under the sink's name.
@@ -33,11 +40,58 @@ pub struct Webhook {
     pub allow_private: bool,
 }
 
+/// A mail server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Smtp {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How the connection is protected.
+    pub tls: SmtpTls,
+    /// Who mails come from.
+    pub from: Mailbox,
+    /// Who signs in, and where the password is.
+    pub login: Option<(String, Secret)>,
+    /// A file that says what mails look like; Ebb's own template when absent.
+    pub template: Option<String>,
+    /// A file with certificates of authorities to trust besides the system's.
+    pub ca: Option<String>,
+}
+
+/// How a connection to a mail server is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SmtpTls {
+    /// It starts in the clear and turns to TLS before anything else is said.
+    StartTls,
+    /// TLS from the first byte.
+    Implicit,
+    /// Not at all.
+    None,
+}
+
+/// A NATS server with JetStream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nats {
+    /// Where it is.
+    pub url: Secret,
+    /// The stream that must take the messages; any that has the subject when absent.
+    pub stream: Option<String>,
+    /// What messages are published under.
+    pub subject: String,
+    /// The credentials file of a user.
+    pub credentials: Option<Secret>,
+    /// A file with certificates of authorities to trust besides the system's.
+    pub ca: Option<String>,
+}
+
 impl Driver {
     /// The word for it in `type`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::Smtp(_) => "smtp",
+            Self::Nats(_) => "nats",
             Self::Log => "log",
             Self::Handler => "handler",
         }
@@ -47,8 +101,22 @@ impl Driver {
 const TYPES: [&str; 6] = ["webhook", "smtp", "nats", "kafka", "log", "handler"];
 
 /// The keys that belong to some types only.
-const KEYS: [(&str, &[&str]); 4] =
-    [("url", &["webhook"]), ("secrets", &["webhook"]), ("allow_private", &["webhook"]), ("ca", &["webhook"])];
+const KEYS: [(&str, &[&str]); 14] = [
+    ("url", &["webhook", "nats"]),
+    ("secrets", &["webhook"]),
+    ("allow_private", &["webhook"]),
+    ("ca", &["webhook", "smtp", "nats"]),
+    ("host", &["smtp"]),
+    ("port", &["smtp"]),
+    ("tls", &["smtp"]),
+    ("from", &["smtp"]),
+    ("user", &["smtp"]),
+    ("password", &["smtp"]),
+    ("template", &["smtp"]),
+    ("stream", &["nats"]),
+    ("subject", &["nats"]),
+    ("credentials", &["nats"]),
+];
 
 /// Reads `type` and the keys that belong to it.
 pub(super) fn read(r: &mut Reader<'_>) -> Option<Driver> {
@@ -64,6 +132,8 @@ pub(super) fn read(r: &mut Reader<'_>) -> Option<Driver> {
     }
     match word? {
         "webhook" => read_webhook(r).map(Driver::Webhook),
+        "smtp" => read_smtp(r).map(Driver::Smtp),
+        "nats" => read_nats(r).map(Driver::Nats),
         "log" => Some(Driver::Log),
         "handler" => Some(Driver::Handler),
         later => {
@@ -83,6 +153,89 @@ fn read_webhook(r: &mut Reader<'_>) -> Option<Webhook> {
     let ca = r.text("ca", "\"ca.pem\"");
     let allow_private = r.flag("allow_private", false);
     Some(Webhook { url: url?, secrets, ca, allow_private })
+}
+
+fn read_smtp(r: &mut Reader<'_>) -> Option<Smtp> {
+    let host = r.required("host", "\"mail.example.test\"");
+    let local = host.as_deref().is_some_and(is_loopback);
+    let port = r.number("port", 1..=65_535).and_then(|port| u16::try_from(port).ok());
+    let words = [("starttls", SmtpTls::StartTls), ("implicit", SmtpTls::Implicit), ("none", SmtpTls::None)];
+    let tls = r.choice("tls", &words).unwrap_or(match port {
+        Some(465) => SmtpTls::Implicit,
+        _ if local => SmtpTls::None,
+        _ => SmtpTls::StartTls,
+    });
+    let port = port.unwrap_or(match tls {
+        SmtpTls::StartTls => 587,
+        SmtpTls::Implicit => 465,
+        SmtpTls::None => 25,
+    });
+    let from = read_from(r);
+    let login = read_login(r);
+    if login.is_some() && tls == SmtpTls::None && !local {
+        let invalid = Invalid::new("without TLS the password would cross the network in the clear");
+        r.refuse("tls", invalid.hint("set tls = \"starttls\" or \"implicit\""));
+    }
+    let template = r.text("template", "\"mail.jinja\"");
+    let ca = r.text("ca", "\"ca.pem\"");
+    Some(Smtp { host: host?, port, tls, from: from?, login, template, ca })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn read_from(r: &mut Reader<'_>) -> Option<Mailbox> {
+    let example = "\"Ebb <ebb@example.test>\"";
+    let text = r.required("from", example)?;
+    let invalid =
+        |error| Invalid::new(format!("{text:?} is no address: {error}")).hint(format!("for example {example}"));
+    text.parse().map_err(|error: AddressError| r.refuse("from", invalid(error))).ok()
+}
+
+fn read_login(r: &mut Reader<'_>) -> Option<(String, Secret)> {
+    let user = r.text("user", "\"ebb\"");
+    let password = read_secret(r, "password", "\"env:SMTP_PASSWORD\"");
+    match (user, password) {
+        (Some(user), Some(password)) => Some((user, password)),
+        (Some(_), None) => {
+            r.refuse("user", Invalid::new("`user` without `password`").hint("add password = \"env:SMTP_PASSWORD\""));
+            None
+        }
+        (None, Some(_)) => {
+            r.refuse("password", Invalid::new("`password` without `user`").hint("add user = \"ebb\""));
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn read_nats(r: &mut Reader<'_>) -> Option<Nats> {
+    let url = read_url(r, "\"nats://127.0.0.1:4222\"", |url| match url.scheme() {
+        "nats" | "tls" if url.host().is_some() => Ok(()),
+        _ => Err(Invalid::new("a NATS server's URL starts with nats:// or tls://")),
+    });
+    let stream = r.text("stream", "\"EVENTS\"");
+    let subject = r.required("subject", "\"events.ops\"");
+    if let Some(subject) = &subject
+        && subject
+            .split('.')
+            .any(|part| part.is_empty() || part.contains(['*', '>']) || part.contains(char::is_whitespace))
+    {
+        r.refuse(
+            "subject",
+            Invalid::new(format!("{subject:?} is no subject to publish under")).hint("for example \"events.ops\""),
+        );
+    }
+    let credentials = read_secret(r, "credentials", "\"file:ebb.creds\"");
+    let ca = r.text("ca", "\"ca.pem\"");
+    Some(Nats { url: url?, stream, subject: subject?, credentials, ca })
+}
+
+fn read_secret(r: &mut Reader<'_>, key: &'static str, example: &str) -> Option<Secret> {
+    let text = r.text(key, example)?;
+    Secret::parse(&text, Path::new("")).map_err(|invalid| r.error(key, Spot::Secret, invalid)).ok()
 }
 
 /// A URL, or where it is kept.
@@ -158,6 +311,38 @@ mod tests {
         assert!(said.contains("never written here") && !said.contains("aHVudGVy"), "{said}");
         let said = refusal(json!({ "type": "webhook", "url": "ftp://u:hunter2@example.test" }));
         assert!(said.contains("https://") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn mail_is_protected_unless_it_stays_here() {
+        let smtp = |more: Value| {
+            let mut spec = json!({ "type": "smtp", "host": "mail.example.test", "from": "Ebb <ebb@example.test>" });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            parse(spec).map(|driver| match driver {
+                Driver::Smtp(smtp) => (smtp.port, smtp.tls),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(smtp(json!({})).unwrap(), (587, SmtpTls::StartTls));
+        assert_eq!(smtp(json!({ "port": 465 })).unwrap(), (465, SmtpTls::Implicit));
+        assert_eq!(smtp(json!({ "tls": "implicit" })).unwrap(), (465, SmtpTls::Implicit));
+        assert_eq!(smtp(json!({ "host": "127.0.0.1", "port": 2525 })).unwrap(), (2525, SmtpTls::None));
+        let said = |more: Value| smtp(more).unwrap_err().to_string();
+        assert!(said(json!({ "tls": "none", "user": "u", "password": "env:P" })).contains("in the clear"));
+        assert!(said(json!({ "user": "u" })).contains("without `password`"));
+        assert!(said(json!({ "from": "nobody" })).contains("is no address"));
+        assert!(said(json!({ "password": "hunter2" })).contains("never written here"));
+        assert!(smtp(json!({ "host": "localhost", "user": "u", "password": "env:P" })).is_ok());
+    }
+
+    #[test]
+    fn a_stream_is_reached_by_url_and_subject() {
+        let nats = |subject: &str| parse(json!({ "type": "nats", "url": "nats://127.0.0.1:4222", "subject": subject }));
+        assert!(nats("events.ops").is_ok());
+        for bad in ["events.*", "events.>", "a b", "events.", ".", "a..b"] {
+            assert!(nats(bad).unwrap_err().to_string().contains("is no subject"), "{bad}");
+        }
+        assert!(refusal(json!({ "type": "nats", "url": "http://h", "subject": "a" })).contains("nats://"));
     }
 
     #[test]

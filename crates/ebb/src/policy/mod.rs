@@ -9,8 +9,10 @@ mod field;
 mod name;
 mod once;
 mod partition;
+mod pattern;
 mod reader;
 mod retain;
+mod resources;
 mod retry;
 mod settings;
 mod sink;
@@ -24,15 +26,17 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
-pub use driver::{Driver, Webhook};
+pub use driver::{Driver, Nats, Smtp, SmtpTls, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
 pub use partition::{Expired, Partition, Period};
+pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
 pub use retain::{Child, ChildAction, Direct, Mirror, Retain, RetainForm, StatusColumn, Subjects, Unnamed};
+pub use resources::{Place, Resources};
 pub use retry::Retry;
 pub use settings::{Keep, Pacing};
 pub use sink::{Breaker, Rate, Sink};
@@ -137,6 +141,7 @@ impl Kind {
             (Self::Expire, _) => expire::SCALARS,
             (Self::Retain, _) => retain::SCALARS,
             (Self::Partition, _) => partition::SCALARS,
+            (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
@@ -229,6 +234,8 @@ pub enum Policy {
     Retain(Retain),
     /// `[[partition]]`.
     Partition(Partition),
+    /// `[[resources]]`.
+    Resources(Resources),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[sinks.NAME]`.
@@ -246,6 +253,7 @@ impl Policy {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
             (Kind::Retain, _) => Retain::parse(name, spec).map(Self::Retain),
             (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
+            (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
@@ -261,6 +269,7 @@ impl Policy {
             Self::Expire(expire) => expire.name.as_str(),
             Self::Retain(retain) => retain.name.as_str(),
             Self::Partition(partition) => partition.name.as_str(),
+            Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
@@ -274,6 +283,7 @@ impl Policy {
             Self::Expire(_) => Kind::Expire,
             Self::Retain(_) => Kind::Retain,
             Self::Partition(_) => Kind::Partition,
+            Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
             Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
@@ -286,6 +296,7 @@ impl Policy {
             Self::Expire(expire) => expire.enabled,
             Self::Retain(retain) => retain.enabled,
             Self::Partition(partition) => partition.enabled,
+            Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
             Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
@@ -322,6 +333,7 @@ mod tests {
             (Kind::Partition, "k"),
             (Kind::Once, "k"),
             (Kind::Sink, "k"),
+            (Kind::Resources, "k"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),
         ];
@@ -361,7 +373,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

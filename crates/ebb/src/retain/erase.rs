@@ -36,19 +36,24 @@ pub(crate) struct Erase {
     policy: String,
     compiled: Compiled,
     key: Arc<SubjectKey>,
-    /// How far the run has come.
+    progress: Progress,
+    /// The state before the batch at work, for when its transaction is lost.
+    began: Option<Progress>,
+    /// A single subject took longer than a statement may: the next batch takes it in parts.
+    slow: Option<Uuid>,
+    attempting: Option<Uuid>,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
     after: Place,
     after_large: Option<Uuid>,
-    large_next: bool,
+    large_last: bool,
     large_done: bool,
     due_done: bool,
     subjects: u64,
     skipped: u64,
-    /// The state before the batch at work, for when its transaction is lost.
-    began: Option<(Place, Option<Uuid>, bool, bool, bool, u64, u64)>,
-    /// A single subject took longer than a statement may: the next batch takes it in parts.
-    slow: Option<Uuid>,
-    attempting: Option<Uuid>,
 }
 
 /// A deletion whose locks are held and whose conditions hold.
@@ -72,13 +77,7 @@ impl Erase {
             policy: policy.to_owned(),
             compiled,
             key,
-            after: None,
-            after_large: None,
-            large_next: true,
-            large_done: false,
-            due_done: false,
-            subjects: 0,
-            skipped: 0,
+            progress: Progress::default(),
             began: None,
             slow: None,
             attempting: None,
@@ -86,7 +85,7 @@ impl Erase {
     }
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        self.began = Some((self.after, self.after_large, self.large_next, self.large_done, self.due_done, self.subjects, self.skipped));
+        self.began = Some(self.progress);
         self.attempting = None;
         rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
         if let Some(slow) = self.slow.take() {
@@ -94,17 +93,17 @@ impl Erase {
             return Ok(Outcome { changed: 0, more: true });
         }
         // Large subjects take turns with the others.
-        let large = (self.large_next || self.due_done) && !self.large_done;
-        self.large_next = !self.large_next;
+        let large = (!self.progress.large_last || self.progress.due_done) && !self.progress.large_done;
+        self.progress.large_last = !self.progress.large_last;
         let changed = if large { self.part(batch).await? } else { self.whole(batch).await? };
-        Ok(Outcome { changed, more: !(self.large_done && self.due_done) })
+        Ok(Outcome { changed, more: !(self.progress.large_done && self.progress.due_done) })
     }
 
     /// The next due subjects, as many as fit, each as a whole.
     async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
         let size = batch.size.max(1);
-        let found = store::candidates(batch.connection(), &self.policy, self.after, size).await?;
-        self.due_done = (found.len() as u64) < size;
+        let found = store::candidates(batch.connection(), &self.policy, self.progress.after, size).await?;
+        self.progress.due_done = (found.len() as u64) < size;
         let Some(last) = found.last() else { return Ok(0) };
         let last = (last.due_at, last.id);
         let ready = self.lock(batch.connection(), found).await?;
@@ -114,17 +113,17 @@ impl Erase {
                 // Claimed: it is hidden already, cannot be restored any more, and goes in parts.
                 store::claim_large(batch.connection(), one.candidate.id).await?;
                 self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
-                self.large_done = false;
-                self.after = Some((one.candidate.due_at, one.candidate.id));
-                self.due_done = false;
+                self.progress.large_done = false;
+                self.progress.after = Some((one.candidate.due_at, one.candidate.id));
+                self.progress.due_done = false;
                 return Ok(0);
             }
             (some, rest) => {
-                self.after = match (some.last(), rest) {
+                self.progress.after = match (some.last(), rest) {
                     (Some(last), Some(_)) => Some((last.candidate.due_at, last.candidate.id)),
                     _ => Some(last),
                 };
-                self.due_done &= rest.is_none();
+                self.progress.due_done &= rest.is_none();
                 self.erase(batch, fits).await?
             }
         };
@@ -151,7 +150,7 @@ impl Erase {
             match by_subject.remove(&(at as i32)) {
                 Some(row) if row.deleted_at.is_none() => restored.push(candidate.id),
                 Some(row) => mine.push((candidate, row)),
-                None if existing.contains(&(at as i32)) => self.skipped += 1,
+                None if existing.contains(&(at as i32)) => self.progress.skipped += 1,
                 None => gone.push(candidate.id),
             }
         }
@@ -269,7 +268,7 @@ impl Erase {
                         let failed = store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS).await?;
                         tracing::warn!(policy = self.policy, deletion = %one.candidate.id, error = %error, stuck = failed,
                             "A subject could not be erased");
-                        self.skipped += 1;
+                        self.progress.skipped += 1;
                         let (id, now) = (one.candidate.subject_id.clone(), one.look.now);
                         self.note_attempt(batch.connection(), &id, now).await?;
                     } else {
@@ -382,8 +381,8 @@ impl Erase {
 
     /// A part of a subject that is too large for one transaction, or its end.
     async fn part(&mut self, batch: &mut Batch) -> Result<u64> {
-        let Some(candidate) = store::claimed(batch.connection(), &self.policy, self.after_large).await? else {
-            self.large_done = true;
+        let Some(candidate) = store::claimed(batch.connection(), &self.policy, self.progress.after_large).await? else {
+            self.progress.large_done = true;
             return Ok(0);
         };
         let connection = batch.connection();
@@ -395,8 +394,8 @@ impl Erase {
             let there = !rows::existing(connection, root, &ids).await?.is_empty();
             rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
             if there {
-                self.skipped += 1;
-                self.after_large = Some(candidate.id);
+                self.progress.skipped += 1;
+                self.progress.after_large = Some(candidate.id);
             } else {
                 store::close_erased(connection, &[candidate.id], &[0]).await?;
             }
@@ -418,7 +417,7 @@ impl Erase {
                 if whole {
                     // Nothing is left below: the rest is small, and ends like any other subject.
                     let (id, now) = (candidate.id, row.deleted_at);
-                    let look = store::recheck(connection, &[id], &[now], &[row.tenant.clone()]).await?;
+                    let look = store::recheck(connection, &[id], &[now], std::slice::from_ref(&row.tenant)).await?;
                     let Some(look) = look.into_iter().next() else { return Ok(0) };
                     return Ok(rows.unsigned_abs() + self.erase(batch, vec![Ready { candidate, look, row }]).await?);
                 }
@@ -429,8 +428,8 @@ impl Erase {
                 rows::end_savepoint(connection, false).await?;
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
                 store::note_failure(connection, candidate.id, &error.to_string(), ATTEMPTS).await?;
-                self.skipped += 1;
-                self.after_large = Some(candidate.id);
+                self.progress.skipped += 1;
+                self.progress.after_large = Some(candidate.id);
                 Ok(0)
             }
         }
@@ -514,7 +513,7 @@ impl Erase {
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
         store::record_erasures(batch.connection(), about, (run, &claim.node), &erasures).await?;
         store::close_erased(batch.connection(), &ids, &counts).await?;
-        self.subjects += done.len() as u64;
+        self.progress.subjects += done.len() as u64;
         Ok(counts.iter().sum::<i64>().unsigned_abs())
     }
 
@@ -579,7 +578,7 @@ impl Chore for Erase {
 
     fn recover(&mut self, error: &Error) -> Recovery {
         if let Some(began) = self.began.take() {
-            (self.after, self.after_large, self.large_next, self.large_done, self.due_done, self.subjects, self.skipped) = began;
+            self.progress = began;
         }
         match error.sqlstate().as_deref() {
             Some("57014") => {
@@ -597,10 +596,10 @@ impl Chore for Erase {
 
     fn shape(&self) -> Option<String> {
         let tables = self.compiled.tree.nodes.iter().filter(|node| node.doomed).count();
-        Some(format!("{} subjects over {tables} tables", self.subjects))
+        Some(format!("{} subjects over {tables} tables", self.progress.subjects))
     }
 
     fn skipped(&self) -> u64 {
-        self.skipped
+        self.progress.skipped
     }
 }

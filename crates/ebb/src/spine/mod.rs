@@ -22,6 +22,7 @@ pub use work::{Status, Summary};
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::{Error, Result};
@@ -55,6 +56,17 @@ pub(crate) enum Recovery {
 pub(crate) trait Chore: Send + Sync {
     /// Does one batch inside the fenced transaction.
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>>;
+
+    /// Whether something is to be done outside the database before the next batch.
+    fn acts(&self) -> bool {
+        false
+    }
+
+    /// Does it, in no transaction: a call to a store may take its time. It may be cut off at any moment and done again,
+    /// also by another node, so it must be something that can be repeated.
+    fn act(&mut self) -> BoxFuture<'_, Result<()>> {
+        async { Ok(()) }.boxed()
+    }
 
     /// Looks at why a batch failed; its transaction is gone by now.
     fn recover(&mut self, error: &Error) -> Recovery {

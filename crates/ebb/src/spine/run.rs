@@ -144,12 +144,29 @@ impl Run {
     async fn batches(&mut self, run: i64, chore: &mut dyn Chore, pacer: &mut Pacer) -> Result<Option<Halt>> {
         let mut failures = 0;
         loop {
-            let permit = match self.clear_to_go(pacer).await? {
+            let mut permit = match self.clear_to_go(pacer).await? {
                 Ok(permit) => permit,
                 Err(halt) => return Ok(Some(halt)),
             };
+            let mut acted = Ok(());
+            if chore.acts() {
+                // Others take their turns while this one waits for somebody else.
+                drop(permit);
+                tokio::select! {
+                    done = chore.act() => acted = done,
+                    () = self.shared.shutdown.stopping() => return Ok(Some(Halt::Shutdown)),
+                }
+                permit = match self.clear_to_go(pacer).await? {
+                    Ok(permit) => permit,
+                    Err(halt) => return Ok(Some(halt)),
+                };
+            }
             let began = Instant::now();
-            match self.batch(run, chore, pacer.size()).await {
+            let done = match acted {
+                Ok(()) => self.batch(run, chore, pacer.size()).await,
+                Err(error) => Err(error),
+            };
+            match done {
                 Ok(outcome) => {
                     let took = began.elapsed();
                     failures = 0;

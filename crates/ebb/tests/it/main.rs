@@ -15,6 +15,7 @@ mod pacing;
 mod partition;
 mod pooler;
 mod replica;
+mod resources;
 mod retain;
 mod roles;
 mod sinks;

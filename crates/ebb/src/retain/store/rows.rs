@@ -118,6 +118,9 @@ pub(crate) struct RootRow {
     pub(crate) tenant: Option<String>,
 }
 
+/// The values of some columns, column by column.
+type Values<'a> = Vec<&'a [Option<String>]>;
+
 /// `unnest` over the values of these columns, and the join of `n` with it.
 struct Join {
     from: String,
@@ -144,7 +147,7 @@ fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
 }
 
 /// The values of some columns among those that were read.
-fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Vec<Column>, Vec<&'a [Option<String>]>)> {
+fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Vec<Column>, Values<'a>)> {
     let mut columns = Vec::new();
     let mut values = Vec::new();
     for name in wanted {
@@ -228,7 +231,7 @@ pub(crate) async fn read_roots(connection: &mut PgConnection, root: &Root, read:
 /// How many rows of one table refer to given rows of others through any of these edges; none is counted twice.
 pub(crate) async fn count_distinct(connection: &mut PgConnection, tree: &Tree, edges: &[(&Edge, &Doomed)]) -> Result<i64> {
     let mut parts = Vec::new();
-    let mut binds: Vec<(Vec<&[Option<String>]>, &[i32])> = Vec::new();
+    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
     for (edge, parents) in edges {
         let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
@@ -411,7 +414,7 @@ pub(crate) async fn delete_rows(
 ) -> Result<i64> {
     let mut parts = Vec::new();
     let mut counts = Vec::new();
-    let mut binds: Vec<(Vec<&[Option<String>]>, &[i32])> = Vec::new();
+    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
     for (at, (node, doomed)) in nodes.iter().enumerate() {
         let table = &tree.nodes[*node];

@@ -6,9 +6,12 @@ mod address;
 mod breaker;
 mod envelope;
 mod log;
+mod mail;
+mod nats;
 mod outlet;
 mod rate;
 mod signature;
+mod smtp;
 mod tls;
 mod webhook;
 

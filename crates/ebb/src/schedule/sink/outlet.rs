@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::breaker::{Breaker, Pass, Turn};
 use super::log::Log;
+use super::nats::Nats;
 use super::rate::Bucket;
+use super::smtp::Smtp;
 use super::webhook::Webhook;
 use super::{Delivery, Refusal, Sink, Verdict};
 use crate::config::Env;
@@ -69,6 +71,8 @@ impl Outlet {
     pub fn open(sink: &policy::Sink, surroundings: &Surroundings) -> Result<Self> {
         let driver: Arc<dyn Sink> = match &sink.driver {
             Driver::Webhook(webhook) => Arc::new(Webhook::open(webhook, sink.concurrency, surroundings)?),
+            Driver::Smtp(smtp) => Arc::new(Smtp::open(smtp, surroundings)?),
+            Driver::Nats(nats) => Arc::new(Nats::open(nats, surroundings)?),
             Driver::Log => Arc::new(Log { name: sink.name.to_string() }),
             Driver::Handler => {
                 return Err(Error::config(format!("no handler is registered for the sink {}", sink.name)).with_hint(

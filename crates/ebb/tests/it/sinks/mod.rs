@@ -1,6 +1,8 @@
 //! Sinks against real peers: other people's libraries and servers, and receivers that misbehave.
 
+mod nats;
 mod peer;
+mod smtp;
 mod webhook;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) struct Python {
     process: Child,
     _stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
     pub(crate) port: u16,
 }
 
@@ -21,13 +22,18 @@ impl Python {
     /// Starts `sinks/SCRIPT`, which prints its port.
     pub(crate) fn start(script: &str, arguments: &[&str]) -> Self {
         let mut process = python(script).args(arguments).stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut python = Self { _stdin: process.stdin.take(), stdout, process, port: 0 };
+        let port = python.line().trim().parse();
+        python.port = port.unwrap_or_else(|_| panic!("{script} did not start; has scripts/install-test-tools run?"));
+        python
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line
-            .trim()
-            .parse()
-            .unwrap_or_else(|_| panic!("{script} did not start; has scripts/install-test-tools run?"));
-        Self { _stdin: process.stdin.take(), process, port }
+        self.stdout.read_line(&mut line).unwrap();
+        line
     }
 }
 
@@ -42,7 +48,7 @@ pub(crate) fn python(script: &str) -> Command {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sinks").join(script);
     let libraries: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../test-tools/python");
     let mut command = Command::new("python3");
-    command.arg(here).env("PYTHONPATH", libraries);
+    command.arg(here).env("PYTHONPATH", libraries).env("PYTHONWARNINGS", "ignore");
     command
 }
 
