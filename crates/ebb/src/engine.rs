@@ -16,7 +16,9 @@ use crate::once::Once;
 use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted};
+use crate::policy::{
+    self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
+};
 use crate::resources::work::HoldersWork;
 use crate::retain::{self, Consent};
 use crate::spine::unit::{ChoreKind, Unit};

@@ -54,7 +54,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let by = context.by(args.by.as_deref());
     let applied = match context.engine.apply_with(&wanted, args.force, &by, &consent).await {
         // What the change would make due is said now; whoever can be asked is asked.
-        Err(error) if error.is_refused() && !consent.confirmed && error.to_string().contains("would be due") && confirm::can_ask() => {
+        Err(error)
+            if error.is_refused()
+                && !consent.confirmed
+                && error.to_string().contains("would be due")
+                && confirm::can_ask() =>
+        {
             if !confirm::ask(&format!("{error}; go on?"))? {
                 say!("nothing was changed");
                 return Ok(Outcome::Failed);

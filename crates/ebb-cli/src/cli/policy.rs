@@ -181,7 +181,9 @@ async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
     let change = match (args.unset, retention, args.disable) {
         (true, ..) => OverrideChange::Unset,
         (false, None, false) => {
-            return Err(Error::usage("say what the tenant's terms are").with_hint("--retention 120d, --disable or --unset"));
+            return Err(
+                Error::usage("say what the tenant's terms are").with_hint("--retention 120d, --disable or --unset")
+            );
         }
         (false, retention, disable) => OverrideChange::Set { retention, enabled: !disable },
     };
@@ -520,7 +522,7 @@ mod tests {
             changes_of(own(changes), own(unset))
         };
         fn changes_of(changes: Vec<String>, unset: Vec<String>) -> Result<Spec> {
-            super::changes(Kind::Expire, &SetArgs { name: "k".into(), changes, unset, by: None })
+            super::changes(Kind::Expire, &SetArgs { name: "k".into(), changes, unset, yes: false, reason: None, by: None })
         }
         let spec =
             parse(&["batch.rows=50", "batch.pause=1s", "where=a = 'b=c'", "older_than="], &["brake.rows"]).unwrap();

@@ -114,8 +114,10 @@ pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outco
     let restored = retain::restore(&mut tx, policy, id, &context.by(by.as_deref())).await?;
     tx.commit().await?;
     if !restored {
-        return Err(Error::refused(format!("there is nothing to restore of {id}: it is not deleted, being erased, or gone"))
-            .with_hint(format!("ebb show {policy} {id}")));
+        return Err(Error::refused(format!(
+            "there is nothing to restore of {id}: it is not deleted, being erased, or gone"
+        ))
+        .with_hint(format!("ebb show {policy} {id}")));
     }
     say!("restored");
     Ok(Outcome::Done)
@@ -173,14 +175,18 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
                 line("request", "to be erased without the grace".into());
             }
             if let Some(reason) = &deletion.hold_reason {
-                let until = deletion.hold_until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
+                let until =
+                    deletion.hold_until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
                 line("hold", format!("{reason}{until}"));
             }
             if let Some(blocked) = &deletion.blocked {
                 line("waits", blocked.clone());
             }
             if let Some(error) = &deletion.error {
-                line("error", format!("{error} ({})", output::plural(deletion.attempts.unsigned_abs().into(), "attempt")));
+                line(
+                    "error",
+                    format!("{error} ({})", output::plural(deletion.attempts.unsigned_abs().into(), "attempt")),
+                );
             }
             line("deletion", deletion.deletion.to_string());
         }
@@ -196,5 +202,9 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
 }
 
 fn when(moment: Moment) -> String {
-    if moment == Moment::INFINITY { "never, as things stand".to_owned() } else { format!("at {}", output::time(moment)) }
+    if moment == Moment::INFINITY {
+        "never, as things stand".to_owned()
+    } else {
+        format!("at {}", output::time(moment))
+    }
 }

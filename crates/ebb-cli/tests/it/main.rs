@@ -8,3 +8,4 @@ mod faults;
 mod insight;
 mod replica;
 mod shell;
+mod subjects;

@@ -73,7 +73,12 @@ pub async fn change(connection: &mut PgConnection, relation: &Relation, column: 
 
 /// Checks a question about a row of a table that may look at other tables too. What comes back is a query that gives
 /// every row's key (`ebb:k0`, `ebb:k1`, …) and the answer (`ebb:unless`), as the server understood it.
-pub async fn question(connection: &mut PgConnection, relation: &Relation, key: &[Ident], typed: &str) -> Result<String> {
+pub async fn question(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    key: &[Ident],
+    typed: &str,
+) -> Result<String> {
     one_expression(typed)?;
     let columns: Vec<String> =
         key.iter().enumerate().map(|(at, name)| format!("{}.{name} AS \"ebb:k{at}\"", relation.name)).collect();

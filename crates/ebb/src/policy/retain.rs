@@ -208,8 +208,7 @@ pub(super) const SCALARS: &[Scalar] = &[
 ];
 
 /// Keys that make sense for subjects only, and those for rows only.
-const OF_SUBJECTS: [&str; 8] =
-    ["grace", "status", "mirror", "unless", "children", "unnamed", "mark_every", "erase_at"];
+const OF_SUBJECTS: [&str; 8] = ["grace", "status", "mirror", "unless", "children", "unnamed", "mark_every", "erase_at"];
 const OF_ROWS: [&str; 6] = ["column", "unit", "older_than", "where", "at", "audit"];
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -264,7 +263,9 @@ impl Retain {
         }
         reader.finish()?;
         let form = match deleted_at {
-            Some(deleted_at) => subjects.map(|subjects| RetainForm::Subjects(Box::new(Subjects { deleted_at, ..subjects }))),
+            Some(deleted_at) => {
+                subjects.map(|subjects| RetainForm::Subjects(Box::new(Subjects { deleted_at, ..subjects })))
+            }
             None => direct.map(RetainForm::Direct),
         };
         let (Some(name), Some(table), Some(form)) = (name, table, form) else {
@@ -430,10 +431,13 @@ fn read_children(r: &mut Reader<'_>) -> Vec<Child> {
             Ok(()) => children.extend(child),
             Err(errors) => errors.0.into_iter().for_each(|error| {
                 let invalid = Invalid::new(error.message);
-                r.refuse("children", match error.hint {
-                    Some(hint) => invalid.hint(hint),
-                    None => invalid,
-                });
+                r.refuse(
+                    "children",
+                    match error.hint {
+                        Some(hint) => invalid.hint(hint),
+                        None => invalid,
+                    },
+                );
             }),
         }
     }
@@ -514,7 +518,8 @@ mod tests {
         let read = subjects.subjects().unwrap();
         assert_eq!((read.children.len(), read.unnamed, read.mark_every), (2, Unnamed::Refuse, HOUR));
         assert!(matches!(read.erase, Cadence::At(_)) && subjects.as_expire(subjects.retention(), None).is_none());
-        let direct = parse(json!({ "column": "created_at", "older_than": "90d", "floor": "30d", "where": "a" })).unwrap();
+        let direct =
+            parse(json!({ "column": "created_at", "older_than": "90d", "floor": "30d", "where": "a" })).unwrap();
         assert_eq!(direct.as_expire(direct.retention(), Some("b".into())).unwrap().filter.unwrap(), "(a) AND (b)");
     }
 
@@ -534,7 +539,10 @@ mod tests {
         assert!(subjects(json!({ "floor": "3mo" })).contains("below the floor 3mo"));
         assert!(subjects(json!({ "tenant_override": true })).contains("needs `tenant`"));
         assert!(subjects(json!({ "children": [{ "table": "t", "column": "c" }] })).contains("`action` is missing"));
-        assert!(subjects(json!({ "children": [{ "table": "t", "column": "c", "action": "anonymize" }] })).contains("needs `set`"));
+        assert!(
+            subjects(json!({ "children": [{ "table": "t", "column": "c", "action": "anonymize" }] }))
+                .contains("needs `set`")
+        );
         assert!(subjects(json!({ "children": [{ "tabel": "t" }] })).contains("did you mean `table`?"));
         assert!(subjects(json!({ "every": "1h", "erase_at": "02:00" })).contains("cannot both be given"));
         assert!(subjects(json!({ "snapshot": "sealed" })).contains("`snapshot` cannot be"));

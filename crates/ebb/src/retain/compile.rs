@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
-use super::{graph, store};
 use super::store::rows::{self, Root, SoftDelete};
 use super::tree::{self, EdgeAction, Keeper, Tree, Wishes};
+use super::{graph, store};
 use crate::pg::{Ident, catalog, expression};
 use crate::policy::{self, Kind, Policy, Retain, Subjects};
 use crate::{Error, Result};
@@ -25,7 +25,11 @@ pub(crate) struct Compiled {
 }
 
 /// The tree alone, with whatever stands in its way.
-pub(crate) async fn tree(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<(catalog::Table, Tree)> {
+pub(crate) async fn tree(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
     let mut children = Vec::new();
     for child in &subjects.children {
@@ -44,7 +48,9 @@ pub(crate) async fn tree(connection: &mut PgConnection, policy: &Retain, subject
 async fn keepers(connection: &mut PgConnection, own: &Retain) -> Result<Vec<Keeper>> {
     let mut keepers = Vec::new();
     let stored = policy::store::all(connection).await?;
-    for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str()) {
+    for stored in
+        stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str())
+    {
         let Ok(Policy::Retain(other)) = stored.policy() else { continue };
         let Ok(table) = catalog::table(connection, &other.table).await else { continue };
         keepers.push(Keeper {
@@ -64,7 +70,11 @@ pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subj
     let (oid, relation) = (table.oid, &table.relation);
     let deleted_at = catalog::column(connection, relation, oid, &subjects.deleted_at).await?;
     if deleted_at.not_null {
-        return Err(Error::config(format!("column {} of {} cannot be null, and null means not deleted", deleted_at.name, relation.label())));
+        return Err(Error::config(format!(
+            "column {} of {} cannot be null, and null means not deleted",
+            deleted_at.name,
+            relation.label()
+        )));
     }
     let time = SoftDelete::of(&deleted_at.base_type, deleted_at.name.as_str())?;
     let tenant = match &policy.tenant {

@@ -207,7 +207,9 @@ impl Erase {
                 stopped.insert(at as usize, "`unless` holds".to_owned());
             }
         }
-        for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep) {
+        for edge in
+            tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep)
+        {
             for at in rows::sharing(connection, tree, root, edge, &roots(ready, tree.nodes[0].read.len())).await? {
                 let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
                 let reason = format!("a subject who is not deleted has the same {}", columns.join(", "));
@@ -261,11 +263,15 @@ impl Erase {
             match self.attempt(batch.connection(), &some).await {
                 Ok(erased) => done.extend(erased),
                 // A statement that took too long, or a database that is away, is the runner's concern.
-                Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => return Err(error),
+                Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
+                    return Err(error);
+                }
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
                     if let [one] = some.as_slice() {
-                        let failed = store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS).await?;
+                        let failed =
+                            store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS)
+                                .await?;
                         tracing::warn!(policy = self.policy, deletion = %one.candidate.id, error = %error, stuck = failed,
                             "A subject could not be erased");
                         self.progress.skipped += 1;
@@ -321,7 +327,9 @@ impl Erase {
             mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
         };
         let done = ready.iter().zip(by_subject).enumerate();
-        Ok(done.map(|(at, (ready, tables))| Done { ready: ready.clone(), tables, unlinked: of(&unlinked, at) }).collect())
+        Ok(done
+            .map(|(at, (ready, tables))| Done { ready: ready.clone(), tables, unlinked: of(&unlinked, at) })
+            .collect())
     }
 
     /// Where subjects hang on each other, erasing one takes others along: none of them may be on hold.
@@ -458,7 +466,10 @@ impl Erase {
             let tree = &self.compiled.tree;
             let circle = |node: usize| {
                 tree.order.iter().any(|component| component.len() > 1 && component.contains(&node))
-                    || tree.edges.iter().any(|edge| edge.child == node && edge.parent == node && edge.action == EdgeAction::Delete)
+                    || tree
+                        .edges
+                        .iter()
+                        .any(|edge| edge.child == node && edge.parent == node && edge.action == EdgeAction::Delete)
             };
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
             for (at, edge) in tree.onto(node).filter(|(_, edge)| edge.child != node) {
@@ -499,7 +510,8 @@ impl Erase {
         let mut counts = Vec::with_capacity(done.len());
         for done in &done {
             let rows: i64 = done.tables.values().sum();
-            let before: i64 = done.ready.look.parts.as_object().into_iter().flatten().filter_map(|(_, rows)| rows.as_i64()).sum();
+            let before: i64 =
+                done.ready.look.parts.as_object().into_iter().flatten().filter_map(|(_, rows)| rows.as_i64()).sum();
             ids.push(done.ready.candidate.id);
             counts.push(rows);
             erasures.push(Erasure {

@@ -7,9 +7,9 @@ use sqlx::PgConnection;
 use super::compile::Compiled;
 use super::store;
 use super::store::rows::id_sql;
+use crate::Result;
 use crate::pg::{Ident, Literal};
 use crate::policy::Subjects;
-use crate::Result;
 
 /// The function's name: that of the policy where it fits.
 pub(crate) fn name(policy: &str) -> String {
@@ -18,7 +18,12 @@ pub(crate) fn name(policy: &str) -> String {
 }
 
 /// Creates or replaces it; the owner of the table gets it where the caller may give it away.
-pub(crate) async fn create(connection: &mut PgConnection, policy: &str, subjects: &Subjects, compiled: &Compiled) -> Result<String> {
+pub(crate) async fn create(
+    connection: &mut PgConnection,
+    policy: &str,
+    subjects: &Subjects,
+    compiled: &Compiled,
+) -> Result<String> {
     let name = name(policy);
     store::define(connection, definition(&name, subjects, compiled)).await?;
     let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
@@ -41,7 +46,9 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
     let root = &compiled.root;
     let ident = |name: &Option<String>| name.as_ref().map(Ident::new);
     let set = |column: Option<Ident>, value: &str| column.map(|column| format!("{column} = {value}"));
-    let status = |value: &str| subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)));
+    let status = |value: &str| {
+        subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)))
+    };
     let touched = || set(ident(&subjects.mirror.touched), "ebb.now()");
     let deleted_at = &root.deleted_at;
     let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");

@@ -197,9 +197,7 @@ impl From<store::TableRow> for GraphTable {
         Self {
             relation: Relation::new(row.schema, row.name),
             inherited: row.inherited,
-            columns: columns
-                .map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null })
-                .collect(),
+            columns: columns.map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null }).collect(),
             delete_triggers: row.delete_triggers,
             update_triggers: row.update_triggers,
             leaves: Vec::new(),

@@ -11,7 +11,12 @@ use super::tree::{EdgeAction, Tree};
 use crate::Result;
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
-pub(crate) async fn collect(connection: &mut PgConnection, tree: &Tree, roots: Doomed, lock: bool) -> Result<Vec<Doomed>> {
+pub(crate) async fn collect(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    roots: Doomed,
+    lock: bool,
+) -> Result<Vec<Doomed>> {
     let mut doomed: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
     let mut known: Vec<HashSet<Vec<Option<String>>>> = vec![HashSet::new(); tree.nodes.len()];
     let keys = |node: usize| tree.nodes[node].key.len();

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed};
 use super::store;
+use super::store::rows::{self, Doomed};
 use crate::Result;
 use crate::audit::{Entry, Moment};
 use crate::pg::Ident;
@@ -148,6 +148,9 @@ impl Chore for Mark {
     }
 
     fn shape(&self) -> Option<String> {
-        Some(if self.by_time { "by the time of the soft delete" } else { "by the key: no index on the soft delete" }.into())
+        Some(
+            if self.by_time { "by the time of the soft delete" } else { "by the key: no index on the soft delete" }
+                .into(),
+        )
     }
 }

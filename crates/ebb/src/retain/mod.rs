@@ -10,6 +10,7 @@ mod function;
 mod graph;
 mod look;
 mod mark;
+mod plan;
 mod rehearse;
 mod store;
 mod subject;
@@ -20,9 +21,10 @@ pub(crate) mod work;
 use sqlx::PgConnection;
 
 pub use consent::Consent;
-pub use tenant::{Override, OverrideChange, list_overrides, set_override};
+pub use plan::TreePlan;
 pub use store::Deletion;
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
+pub use tenant::{Override, OverrideChange, list_overrides, set_override};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
@@ -73,11 +75,14 @@ pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> 
     store::due_if(connection, policy.name.as_str(), policy.retention().to_interval(), floor.to_interval()).await
 }
 
-/// The tree of a policy with what was found about it, whether or not it could be erased by.
-pub(crate) async fn survey(connection: &mut PgConnection, policy: &Retain) -> Result<Option<(Shape, Vec<Finding>)>> {
-    let Some(subjects) = policy.subjects() else { return Ok(None) };
-    let (_, tree) = compile::tree(connection, policy, subjects).await?;
-    Ok(Some((tree.shape(), tree.findings)))
+/// The tree of a policy and what is due of it, with what was found on the way.
+pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
+    plan::plan(connection, policy).await
+}
+
+/// Policies with subjects that could not be erased: how many, and the last error.
+pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
+    store::stuck(connection).await
 }
 
 /// Direct retention as the sweep understands it, with the terms that tenants set for themselves.

@@ -32,17 +32,26 @@ pub async fn erase(connection: &mut PgConnection, policy: &str, id: &str, by: &s
 }
 
 /// Stops everything about a subject until it is released, or until a moment.
-pub async fn hold(connection: &mut PgConnection, policy: &str, id: &str, reason: &str, until: Option<&str>, by: &str) -> Result<()> {
+pub async fn hold(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+    reason: &str,
+    until: Option<&str>,
+    by: &str,
+) -> Result<()> {
     known(connection, policy).await?;
     let arguments = [Some(policy), Some(id), Some(reason), until, Some(by)];
-    store::call::<String>(connection, "SELECT ebb.place_hold($1, $2, $3, $4::timestamptz, $5)::text", &arguments).await?;
+    store::call::<String>(connection, "SELECT ebb.place_hold($1, $2, $3, $4::timestamptz, $5)::text", &arguments)
+        .await?;
     Ok(())
 }
 
 /// Lifts a hold.
 pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<()> {
     known(connection, policy).await?;
-    store::call::<String>(connection, "SELECT ebb.lift_hold($1, $2, $3)::text", &[Some(policy), Some(id), Some(by)]).await?;
+    store::call::<String>(connection, "SELECT ebb.lift_hold($1, $2, $3)::text", &[Some(policy), Some(id), Some(by)])
+        .await?;
     Ok(())
 }
 

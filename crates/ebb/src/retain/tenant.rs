@@ -5,8 +5,8 @@ use serde_json::json;
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
-pub use super::store::Override;
 use super::store;
+pub use super::store::Override;
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
 use crate::policy::{Kind, Policy, Retain, RetainForm, Term};
@@ -56,8 +56,11 @@ pub async fn set_override(
             if let (Some(term), Some(floor)) = (retention, &retain.floor)
                 && term.approximate() < floor.approximate()
             {
-                return Err(Error::refused(format!("{term} is below the floor {floor} of policy {name}"))
-                    .with_hint(retain.basis.map_or_else(|| format!("at least {floor}"), |basis| format!("at least {floor}: {basis}"))));
+                return Err(Error::refused(format!("{term} is below the floor {floor} of policy {name}")).with_hint(
+                    retain
+                        .basis
+                        .map_or_else(|| format!("at least {floor}"), |basis| format!("at least {floor}: {basis}")),
+                ));
             }
             let spec = json!({ "retention": retention.map(|term| term.to_string()), "enabled": enabled });
             let interval = retention.map(|term| term.to_interval());
@@ -141,4 +144,3 @@ fn ended(column: &Ident, term: PgInterval, zone: &str) -> String {
     );
     format!("ebb.later({column}, {interval}, {}) <= ebb.now()", Literal(zone))
 }
-

@@ -174,7 +174,11 @@ impl<'a> Builder<'a> {
     /// Whether a doomed table has foreign keys that were not looked at yet.
     fn unfollowed(&self, table: u32) -> bool {
         self.doomed.contains(&table)
-            && self.graph.keys.iter().any(|key| key.parent == table && !self.edges.iter().any(|edge| self.is(edge, key)))
+            && self
+                .graph
+                .keys
+                .iter()
+                .any(|key| key.parent == table && !self.edges.iter().any(|edge| self.is(edge, key)))
     }
 
     fn is(&self, edge: &Edge, key: &ForeignKey) -> bool {
@@ -275,7 +279,8 @@ impl<'a> Builder<'a> {
                 return Ok(()); // declared as a link over the whole table
             }
             let lacking = key.missing_in.join(", ");
-            let message = format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
+            let message =
+                format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
             let fix = "add it there, or name the whole table in children, with references";
             self.refuse(&child, message, Some(fix.into()));
         }
@@ -309,7 +314,8 @@ impl<'a> Builder<'a> {
         };
         let refused = wish == ChildAction::Keep && named.is_none();
         let wish = self.kept_longer(key, wish, named.is_some())?;
-        let action = if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
+        let action =
+            if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
         let nullable = key.child_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
         let edge = Edge {
@@ -344,15 +350,19 @@ impl<'a> Builder<'a> {
         let grace = self.wishes.grace.approximate();
         let floor = |keeper: &&Keeper| keeper.floor.is_some_and(|floor| floor.approximate() > grace);
         let of_table = self.wishes.keepers.iter().filter(|keeper| keeper.table == key.child);
-        let longer: Vec<&Keeper> = of_table.filter(|keeper| floor(keeper) || (!named && keeper.retention.approximate() > grace)).collect();
+        let longer: Vec<&Keeper> =
+            of_table.filter(|keeper| floor(keeper) || (!named && keeper.retention.approximate() > grace)).collect();
         let Some(keeper) = longer.first() else { return Ok(wish) };
         let table = self.table(key.child)?;
-        let (relation, policy, term) = (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
+        let (relation, policy, term) =
+            (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
         let nullable = key.set_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
         let columns = key.child_columns.join(", ");
         if named || !nullable {
             let message = format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
-            let fix = format!("name an action for {columns} that leaves them: nullify (the column must allow null) or anonymize");
+            let fix = format!(
+                "name an action for {columns} that leaves them: nullify (the column must allow null) or anonymize"
+            );
             self.refuse(&relation, message, Some(fix));
             return Ok(wish);
         }
@@ -403,7 +413,11 @@ impl<'a> Builder<'a> {
                 if let Some(key) = key
                     && !set.iter().any(|(name, _)| links.contains(name))
                 {
-                    let message = format!("anonymizing leaves {} as it is, and foreign key {} forbids that", links.join(", "), key.name);
+                    let message = format!(
+                        "anonymizing leaves {} as it is, and foreign key {} forbids that",
+                        links.join(", "),
+                        key.name
+                    );
                     self.refuse(&relation, message, Some(format!("add {} = \"null\" to its set", links[0])));
                 }
                 EdgeAction::Anonymize(set.clone())
@@ -416,7 +430,10 @@ impl<'a> Builder<'a> {
             if !self.used.contains(&at) {
                 let (table, child) = self.wishes.children[at];
                 let relation = self.table(table)?.relation.clone();
-                let message = format!("children names its column {}, which nothing that is erased leads to", child.columns.join(", "));
+                let message = format!(
+                    "children names its column {}, which nothing that is erased leads to",
+                    child.columns.join(", ")
+                );
                 self.refuse(&relation, message, Some("take the entry out, or give references".into()));
             }
         }
@@ -431,8 +448,12 @@ impl<'a> Builder<'a> {
                     .map(|node| Ok(self.table(self.nodes[*node])?.relation.label()))
                     .collect::<Result<_>>()?;
                 let relation = self.table(self.nodes[component[0]])?.relation.clone();
-                let message = format!("{} refer to each other in a circle without a nullable or deferrable edge", circle.join(", "));
-                let fix = format!("ALTER TABLE … ALTER CONSTRAINT {} DEFERRABLE", names.first().cloned().unwrap_or_default());
+                let message = format!(
+                    "{} refer to each other in a circle without a nullable or deferrable edge",
+                    circle.join(", ")
+                );
+                let fix =
+                    format!("ALTER TABLE … ALTER CONSTRAINT {} DEFERRABLE", names.first().cloned().unwrap_or_default());
                 self.refuse(&relation, message, Some(fix));
             }
         }
@@ -452,11 +473,15 @@ impl<'a> Builder<'a> {
         let column = |name: &str| -> Option<Column> {
             table.column(name).map(|found| Column { name: Ident::new(name), sql_type: found.sql_type.clone() })
         };
-        let key: Vec<Column> =
-            if inner { table.key().unwrap_or_default().iter().filter_map(|name| column(name)).collect() } else { Vec::new() };
+        let key: Vec<Column> = if inner {
+            table.key().unwrap_or_default().iter().filter_map(|name| column(name)).collect()
+        } else {
+            Vec::new()
+        };
         if inner && key.is_empty() {
             let message = "it has no primary key, and rows of other tables refer to it".to_owned();
-            let message = if at == 0 { "it has no primary key: a subject could not be named".to_owned() } else { message };
+            let message =
+                if at == 0 { "it has no primary key: a subject could not be named".to_owned() } else { message };
             self.refuse(&relation, message, Some(format!("ALTER TABLE {relation} ADD PRIMARY KEY (…)")));
         }
         let mut read = key.clone();
@@ -472,12 +497,15 @@ impl<'a> Builder<'a> {
         }
         if doomed && !table.delete_triggers.is_empty() {
             let names = table.delete_triggers.join(", ");
-            let message = format!("trigger {names} runs for every row that goes; what it does elsewhere is in no count");
+            let message =
+                format!("trigger {names} runs for every row that goes; what it does elsewhere is in no count");
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         }
         if at == 0 && !table.update_triggers.is_empty() {
             let names = table.update_triggers.join(", ");
-            let message = format!("trigger {names} deletes rows when a row is updated: what a restore needs may be gone after a soft delete");
+            let message = format!(
+                "trigger {names} deletes rows when a row is updated: what a restore needs may be gone after a soft delete"
+            );
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         }
         let (tuples, triggers) = (table.tuples(), if doomed { table.delete_triggers.clone() } else { Vec::new() });
@@ -541,7 +569,11 @@ impl Tree {
         let mut tables: Vec<ShapeTable> = self
             .nodes
             .iter()
-            .map(|node| ShapeTable { table: node.relation.label(), erased: node.doomed, triggers: node.triggers.clone() })
+            .map(|node| ShapeTable {
+                table: node.relation.label(),
+                erased: node.doomed,
+                triggers: node.triggers.clone(),
+            })
             .collect();
         let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
         tables.sort();
@@ -566,7 +598,8 @@ impl Tree {
     pub(crate) fn refuse(&self) -> Result<()> {
         let refusals: Vec<&Finding> = self.findings.iter().filter(|finding| finding.refuses).collect();
         let Some(first) = refusals.first() else { return Ok(()) };
-        let told: Vec<String> = refusals.iter().map(|finding| format!("{}: {}", finding.table, finding.message)).collect();
+        let told: Vec<String> =
+            refusals.iter().map(|finding| format!("{}: {}", finding.table, finding.message)).collect();
         let error = Error::config(told.join("; "));
         Err(match &first.fix {
             Some(fix) if refusals.len() == 1 => error.with_hint(fix.clone()),
@@ -629,7 +662,15 @@ pub struct ShapeEdge {
 
 impl std::fmt::Display for ShapeEdge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({}) -> {} ({}): {}", self.table, self.columns.join(", "), self.parent, self.references.join(", "), self.action)
+        write!(
+            f,
+            "{} ({}) -> {} ({}): {}",
+            self.table,
+            self.columns.join(", "),
+            self.parent,
+            self.references.join(", "),
+            self.action
+        )
     }
 }
 
@@ -640,11 +681,18 @@ impl Shape {
         said.extend(now.edges.iter().filter(|edge| !self.edges.contains(edge)).map(|edge| format!("new: {edge}")));
         said.extend(self.edges.iter().filter(|edge| !now.edges.contains(edge)).map(|edge| format!("gone: {edge}")));
         for table in now.tables.iter().filter(|table| !self.tables.contains(table)) {
-            let triggers = if table.triggers.is_empty() { String::new() } else { format!(", triggers {}", table.triggers.join(", ")) };
+            let triggers = if table.triggers.is_empty() {
+                String::new()
+            } else {
+                format!(", triggers {}", table.triggers.join(", "))
+            };
             said.push(format!("table {}{triggers}", table.table));
         }
         said.extend(
-            self.tables.iter().filter(|table| !now.tables.iter().any(|other| other.table == table.table)).map(|table| format!("gone: table {}", table.table)),
+            self.tables
+                .iter()
+                .filter(|table| !now.tables.iter().any(|other| other.table == table.table))
+                .map(|table| format!("gone: table {}", table.table)),
         );
         said
     }

@@ -13,8 +13,8 @@ use super::erase::Erase;
 use super::mark::Mark;
 use super::store;
 use crate::audit::SubjectKey;
-use crate::pg::catalog::{self, Table};
 use crate::pg::Database;
+use crate::pg::catalog::{self, Table};
 use crate::policy::{BatchSize, Brake, Cadence, Mode, Retain, Stored, Subjects, human};
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
@@ -35,7 +35,12 @@ pub(crate) struct RetainWork {
 }
 
 /// The units of a policy over subjects.
-pub(crate) fn units(policy: Retain, stored: &Stored, table: &Table, subject_key: &Option<Arc<SubjectKey>>) -> Vec<Arc<dyn Work>> {
+pub(crate) fn units(
+    policy: Retain,
+    stored: &Stored,
+    table: &Table,
+    subject_key: &Option<Arc<SubjectKey>>,
+) -> Vec<Arc<dyn Work>> {
     let Some(subjects) = policy.subjects().cloned().map(Arc::new) else { return Vec::new() };
     let policy = Arc::new(policy);
     let unit = |chore| {
@@ -60,8 +65,12 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str, compil
     if differences.is_empty() {
         return Ok(());
     }
-    Err(Error::config(format!("what hangs on {} has changed since it was approved: {}", compiled.root.relation.label(), differences.join("; ")))
-        .with_hint("look at it with `ebb plan`, and approve it with `ebb apply`"))
+    Err(Error::config(format!(
+        "what hangs on {} has changed since it was approved: {}",
+        compiled.root.relation.label(),
+        differences.join("; ")
+    ))
+    .with_hint("look at it with `ebb plan`, and approve it with `ebb apply`"))
 }
 
 impl RetainWork {
@@ -91,8 +100,11 @@ impl RetainWork {
         }
         let Some(key) = self.subject_key.clone() else {
             // Another node may have it: this run fails, the policy goes on.
-            return Err(Error::refused(format!("policy {} erases subjects, and this node has no subject key", self.unit.policy))
-                .with_hint("set subject_key in [audit] to the key that the other nodes have"));
+            return Err(Error::refused(format!(
+                "policy {} erases subjects, and this node has no subject key",
+                self.unit.policy
+            ))
+            .with_hint("set subject_key in [audit] to the key that the other nodes have"));
         };
         if let Some(limit) = exceeded(&self.policy.brake, due, compiled.tree.nodes[0].tuples) {
             let allowed = store::brake_allows(connection, &self.unit.policy).await?;
@@ -193,18 +205,43 @@ impl Work for RetainWork {
         let note = summary.note.as_deref().unwrap_or_default();
         let what = if self.unit.chore == ChoreKind::Mark { "Soft deletes noticed" } else { "Hard delete completed" };
         match summary.status {
-            Status::Success if summary.rows == 0 => tracing::debug!(policy, table, rows = 0, duration, status, "{what}"),
+            Status::Success if summary.rows == 0 => {
+                tracing::debug!(policy, table, rows = 0, duration, status, "{what}")
+            }
             Status::Success => {
-                tracing::info!(policy, table, rows = summary.rows, batches_completed = summary.batches,
-                    skipped = summary.skipped, duration, status, "{what}");
+                tracing::info!(
+                    policy,
+                    table,
+                    rows = summary.rows,
+                    batches_completed = summary.batches,
+                    skipped = summary.skipped,
+                    duration,
+                    status,
+                    "{what}"
+                );
             }
             Status::Failed => {
-                tracing::error!(policy, table, error = note, rows_deleted_before_error = summary.rows, status,
-                    "Failed to erase subjects");
+                tracing::error!(
+                    policy,
+                    table,
+                    error = note,
+                    rows_deleted_before_error = summary.rows,
+                    status,
+                    "Failed to erase subjects"
+                );
             }
-            Status::Stopped => tracing::info!(policy, table, rows = summary.rows, duration, status, reason = note,
-                "Stopped before the end; the rest goes next time"),
-            Status::Braked => tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake"),
+            Status::Stopped => tracing::info!(
+                policy,
+                table,
+                rows = summary.rows,
+                duration,
+                status,
+                reason = note,
+                "Stopped before the end; the rest goes next time"
+            ),
+            Status::Braked => {
+                tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake")
+            }
             Status::Observed => tracing::info!(policy, table, due = summary.due, status, "Observed what is due"),
         }
     }

@@ -142,7 +142,11 @@ pub(crate) async fn claim_large(connection: &mut PgConnection, id: Uuid) -> Resu
     Ok(())
 }
 
-pub(crate) async fn claimed(connection: &mut PgConnection, policy: &str, after: Option<Uuid>) -> Result<Option<Candidate>> {
+pub(crate) async fn claimed(
+    connection: &mut PgConnection,
+    policy: &str,
+    after: Option<Uuid>,
+) -> Result<Option<Candidate>> {
     Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
 }
 
@@ -153,7 +157,8 @@ pub(crate) async fn add_rows(connection: &mut PgConnection, id: Uuid, rows: i64,
 
 /// Returns whether that was the last attempt.
 pub(crate) async fn note_failure(connection: &mut PgConnection, id: Uuid, error: &str, attempts: i32) -> Result<bool> {
-    let failed = sql!("note_failure" scalar bool).bind(id).bind(error).bind(attempts).fetch_optional(connection).await?;
+    let failed =
+        sql!("note_failure" scalar bool).bind(id).bind(error).bind(attempts).fetch_optional(connection).await?;
     Ok(failed.unwrap_or(false))
 }
 
@@ -419,4 +424,21 @@ pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -
 
 pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
     Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
+}
+
+pub(crate) async fn due_ids(connection: &mut PgConnection, policy: &str, limit: u64) -> Result<Vec<String>> {
+    Ok(sql!("due_ids" scalar String).bind(policy).bind(limit as i64).fetch_all(connection).await?)
+}
+
+pub(crate) async fn suspects(
+    connection: &mut PgConnection,
+    root: u32,
+    known: &[String],
+) -> Result<Vec<(String, String)>> {
+    Ok(sql!("suspects" as (String, String)).bind(i64::from(root)).bind(known).fetch_all(connection).await?)
+}
+
+/// Policies with subjects that are stuck: how many, and the last error.
+pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
+    Ok(sql!("stuck" as (String, i64, Option<String>)).fetch_all(connection).await?)
 }

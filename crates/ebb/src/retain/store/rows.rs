@@ -215,10 +215,16 @@ pub(crate) async fn lock_roots(
 }
 
 /// Reads the subjects' own rows without locking them.
-pub(crate) async fn read_roots(connection: &mut PgConnection, root: &Root, read: &[Column], ids: &Doomed) -> Result<Doomed> {
+pub(crate) async fn read_roots(
+    connection: &mut PgConnection,
+    root: &Root,
+    read: &[Column],
+    ids: &Doomed,
+) -> Result<Doomed> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
-    let sql = format!("SELECT {}p.\"ebb:s\" FROM {} AS n JOIN {} ON {}", texts(read), root.relation, join.from, join.on);
+    let sql =
+        format!("SELECT {}p.\"ebb:s\" FROM {} AS n JOIN {} ON {}", texts(read), root.relation, join.from, join.on);
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     let mut roots = Doomed::with(read.len());
     for row in fetch(connection, &sql, &values, &ids.subjects).await? {
@@ -229,7 +235,11 @@ pub(crate) async fn read_roots(connection: &mut PgConnection, root: &Root, read:
 }
 
 /// How many rows of one table refer to given rows of others through any of these edges; none is counted twice.
-pub(crate) async fn count_distinct(connection: &mut PgConnection, tree: &Tree, edges: &[(&Edge, &Doomed)]) -> Result<i64> {
+pub(crate) async fn count_distinct(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edges: &[(&Edge, &Doomed)],
+) -> Result<i64> {
     let mut parts = Vec::new();
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
@@ -290,8 +300,11 @@ pub(crate) async fn sharing(
     let (own, own_values) = pick(roots, read, &key)?;
     let join = join(&edge.parent_columns, &link, 1);
     // A second unnest carries the subject's own key, so that it does not share with itself.
-    let keys: Vec<String> =
-        own.iter().enumerate().map(|(at, column)| format!("${}::text[]::{}[]", join.arrays + 2 + at, column.sql_type)).collect();
+    let keys: Vec<String> = own
+        .iter()
+        .enumerate()
+        .map(|(at, column)| format!("${}::text[]::{}[]", join.arrays + 2 + at, column.sql_type))
+        .collect();
     let names: Vec<String> = (0..own.len()).map(|at| format!("\"ebb:{at}\"")).collect();
     let other: Vec<String> = key.iter().enumerate().map(|(at, name)| format!("n.{name} = o.\"ebb:{at}\"")).collect();
     let sql = format!(
@@ -477,7 +490,11 @@ pub(crate) fn change_sql(change: &Change) -> String {
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table.
 /// Commits wait for the disk: what is said to be erased is.
 /// Triggers of the tables find what they name without a schema.
-pub(crate) async fn bound(connection: &mut PgConnection, root: &Relation, lock_wait: std::time::Duration) -> Result<()> {
+pub(crate) async fn bound(
+    connection: &mut PgConnection,
+    root: &Relation,
+    lock_wait: std::time::Duration,
+) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL row_security = off; \
          SET LOCAL search_path = pg_catalog, {}, public, pg_temp",
@@ -527,7 +544,13 @@ pub(crate) async fn set_mirror(
 ) -> Result<()> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
-    let sql = format!("UPDATE {} AS n SET {column} = {}::timestamptz FROM {} WHERE {}", root.relation, Literal(&moment.to_string()), join.from, join.on);
+    let sql = format!(
+        "UPDATE {} AS n SET {column} = {}::timestamptz FROM {} WHERE {}",
+        root.relation,
+        Literal(&moment.to_string()),
+        join.from,
+        join.on
+    );
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
     Ok(())
@@ -560,8 +583,10 @@ pub(crate) fn id_parts(id: &str, columns: usize) -> Result<Vec<Option<String>>> 
     if columns == 1 {
         return Ok(vec![Some(id.to_owned())]);
     }
-    let parts: Vec<String> = serde_json::from_str(id)
-        .map_err(|_| Error::usage(format!("{id:?} is no id of {columns} columns")).with_hint("write a JSON array of texts: [\"eu\", \"17\"]"))?;
+    let parts: Vec<String> = serde_json::from_str(id).map_err(|_| {
+        Error::usage(format!("{id:?} is no id of {columns} columns"))
+            .with_hint("write a JSON array of texts: [\"eu\", \"17\"]")
+    })?;
     if parts.len() != columns {
         return Err(Error::usage(format!("{id:?} has {} parts, and the key {columns} columns", parts.len())));
     }

@@ -21,14 +21,20 @@ async fn a_subject_goes_with_everything_when_its_grace_is_over_and_not_before() 
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders WHERE assigned_to IS NULL").await, 3 - 0);
     assert_eq!(ebb.erased().await, (1, 1 + 3 + 6 + 4));
     let details: serde_json::Value = ebb.db.scalar("SELECT details FROM ebb.audit WHERE action = 'erase'").await;
-    assert_eq!(details["tables"], serde_json::json!({ "public.users": 1, "public.orders": 3, "public.items": 6, "public.sessions": 4 }));
+    assert_eq!(
+        details["tables"],
+        serde_json::json!({ "public.users": 1, "public.orders": 3, "public.items": 6, "public.sessions": 4 })
+    );
     assert_eq!(details["unlinked"], serde_json::json!({ "public.orders": 3 }));
     // Through SQL an erased id is answered like an unknown one.
     let answer = |sql: &'static str| {
         let pool = ebb.db.pool().clone();
         async move { sqlx::query(sql).execute(&pool).await.unwrap_err().to_string() }
     };
-    assert_eq!(answer("SELECT ebb.delete_subject('users', '7')").await, answer("SELECT ebb.delete_subject('users', '7')").await);
+    assert_eq!(
+        answer("SELECT ebb.delete_subject('users', '7')").await,
+        answer("SELECT ebb.delete_subject('users', '7')").await
+    );
     assert!(answer("SELECT ebb.delete_subject('users', '700')").await.contains("knows no subject '700'"));
     assert!(!ebb.db.scalar::<bool>("SELECT ebb.restore_subject('users', '7')").await);
 }
@@ -63,7 +69,8 @@ async fn a_restore_takes_everything_back_and_cannot_be_had_twice() {
     let more = r#"status = { column = "status", deleted = "deleted", active = "active" }
         mirror = { due = "scheduled_deletion_at", touched = "updated_at" }"#;
     let ebb = Ebb::shop(more).await;
-    let row = "SELECT (id, tenant_id, email, name, status, deleted_at, scheduled_deletion_at)::text FROM users WHERE id = 3";
+    let row =
+        "SELECT (id, tenant_id, email, name, status, deleted_at, scheduled_deletion_at)::text FROM users WHERE id = 3";
     let before: String = ebb.db.scalar(row).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
     assert!(ebb.db.scalar::<bool>("SELECT status = 'deleted' AND scheduled_deletion_at = deleted_at + interval '90 days' FROM users WHERE id = 3").await);
@@ -81,7 +88,11 @@ async fn what_the_application_deletes_itself_is_noticed_and_so_is_what_it_takes_
     ebb.db.execute("UPDATE users SET deleted_at = now() - interval '80 days' WHERE id IN (1, 2)").await;
     ebb.once("users").await;
     assert_eq!((ebb.state("1").await, ebb.rows().await.0), ("pending".into(), 12));
-    assert!(ebb.db.scalar::<bool>("SELECT scheduled_deletion_at = deleted_at + interval '90 days' FROM users WHERE id = 1").await);
+    assert!(
+        ebb.db
+            .scalar::<bool>("SELECT scheduled_deletion_at = deleted_at + interval '90 days' FROM users WHERE id = 1")
+            .await
+    );
     ebb.db.execute("UPDATE users SET deleted_at = NULL WHERE id = 2").await;
     ebb.db.advance("11 days").await;
     ebb.once("users").await;
@@ -105,7 +116,8 @@ async fn a_hold_stops_erasing_until_it_is_lifted_or_over() {
     assert_eq!((ebb.rows().await.0, ebb.state("1").await), (10, "pending".into()));
     ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
     let finished = ebb.once("users").await;
-    let left: Option<String> = ebb.db.scalar("SELECT string_agg(v::text, ' ') FROM ebb.v_deletions v WHERE state <> 'erased'").await;
+    let left: Option<String> =
+        ebb.db.scalar("SELECT string_agg(v::text, ' ') FROM ebb.v_deletions v WHERE state <> 'erased'").await;
     assert_eq!(ebb.rows().await.0, 9, "{finished:?} {left:?}");
 }
 
@@ -169,7 +181,10 @@ async fn an_open_invoice_blocks_its_subject_and_nobody_else() {
     ebb.db.advance("90 days").await;
     ebb.once("users").await;
     assert_eq!(ebb.list("id", "users").await, "1,4,5,6,7,8,9,10,11,12");
-    assert_eq!(ebb.db.scalar::<String>("SELECT blocked FROM ebb.v_deletions WHERE subject_id = '1'").await, "`unless` holds");
+    assert_eq!(
+        ebb.db.scalar::<String>("SELECT blocked FROM ebb.v_deletions WHERE subject_id = '1'").await,
+        "`unless` holds"
+    );
     ebb.db.execute("UPDATE invoices SET open = false").await;
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 9);
@@ -178,12 +193,13 @@ async fn an_open_invoice_blocks_its_subject_and_nobody_else() {
 #[tokio::test]
 async fn a_subject_that_fails_is_found_recorded_and_passed_by() {
     let ebb = Ebb::shop("batch = { rows = 100, pause = \"0s\" }").await;
-    ebb.db.execute(
-        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    ebb.db
+        .execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              IF OLD.user_id = 5 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$;
          CREATE TRIGGER no BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION no()",
-    )
-    .await;
+        )
+        .await;
     ebb.apply(&users("batch = { rows = 100, pause = \"0s\" }")).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 12) n").await;
     ebb.db.advance("90 days").await;
@@ -192,7 +208,10 @@ async fn a_subject_that_fails_is_found_recorded_and_passed_by() {
     assert_eq!((erase.status, erase.skipped), (Status::Success, 1), "{erase:?}");
     assert_eq!(ebb.rows().await, (1, 3, 6, 4));
     assert_eq!(ebb.erased().await.0, 11);
-    assert_eq!(ebb.db.scalar::<String>("SELECT error FROM ebb.v_deletions WHERE subject_id = '5'").await, "not this one");
+    assert_eq!(
+        ebb.db.scalar::<String>("SELECT error FROM ebb.v_deletions WHERE subject_id = '5'").await,
+        "not this one"
+    );
     // Again with a rest that doubles, and stuck in the end; retried when somebody asks.
     for _ in 0..9 {
         ebb.db.advance("2 days").await;
@@ -246,7 +265,8 @@ async fn rows_by_age_have_floor_and_tenants_too() {
              CASE WHEN n % 5 = 0 THEN 'failed' ELSE 'sent' END, now() - n * interval '10 days' FROM generate_series(1, 20) n",
     )
     .await;
-    let policy = "[[retain]]\nname = \"notifications\"\ntable = \"notifications\"\ncolumn = \"created_at\"\nolder_than = \"90d\"
+    let policy =
+        "[[retain]]\nname = \"notifications\"\ntable = \"notifications\"\ncolumn = \"created_at\"\nolder_than = \"90d\"
         floor = \"30d\"\nwhere = \"status in ('sent', 'cancelled')\"\ntenant = \"tenant_id\"\ntenant_override = true
         brake = { share = \"off\" }";
     ebb.apply(policy).await;

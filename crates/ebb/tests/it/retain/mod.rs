@@ -25,7 +25,9 @@ pub(crate) const SHOP: &str = "
 /// The policy `users` over the shop, with more keys.
 pub(crate) fn users(more: &str) -> String {
     let brake = if more.contains("brake") { "" } else { "brake = { share = \"off\" }" };
-    format!("[[retain]]\nname = \"users\"\ntable = \"public.users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n{brake}\n{more}")
+    format!(
+        "[[retain]]\nname = \"users\"\ntable = \"public.users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n{brake}\n{more}"
+    )
 }
 
 impl Ebb {
@@ -38,12 +40,14 @@ impl Ebb {
 
     /// Rows of the shop by table: users, orders, items, sessions.
     pub(crate) async fn rows(&self) -> (i64, i64, i64, i64) {
-        let count = |table: &'static str| self.db.scalar::<i64>(match table {
-            "users" => "SELECT count(*) FROM users",
-            "orders" => "SELECT count(*) FROM orders",
-            "items" => "SELECT count(*) FROM items",
-            _ => "SELECT count(*) FROM sessions",
-        });
+        let count = |table: &'static str| {
+            self.db.scalar::<i64>(match table {
+                "users" => "SELECT count(*) FROM users",
+                "orders" => "SELECT count(*) FROM orders",
+                "items" => "SELECT count(*) FROM items",
+                _ => "SELECT count(*) FROM sessions",
+            })
+        };
         (count("users").await, count("orders").await, count("items").await, count("sessions").await)
     }
 
@@ -64,13 +68,16 @@ impl Ebb {
 
 /// Searches every text of every ebb table for a word.
 pub(crate) async fn found_in_ebb(ebb: &Ebb, word: &str) -> Vec<String> {
-    let tables: Vec<String> = sqlx::query_scalar("SELECT relname::text FROM pg_class WHERE relnamespace = 'ebb'::regnamespace AND relkind = 'r'")
-        .fetch_all(ebb.db.pool())
-        .await
-        .unwrap();
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'ebb'::regnamespace AND relkind = 'r'",
+    )
+    .fetch_all(ebb.db.pool())
+    .await
+    .unwrap();
     let mut found = Vec::new();
     for table in tables {
-        let hits: i64 = ebb.db.scalar(&format!("SELECT count(*) FROM ebb.{table} t WHERE t::text ILIKE '%{word}%'")).await;
+        let hits: i64 =
+            ebb.db.scalar(&format!("SELECT count(*) FROM ebb.{table} t WHERE t::text ILIKE '%{word}%'")).await;
         if hits > 0 {
             found.push(table);
         }

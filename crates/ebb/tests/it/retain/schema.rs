@@ -5,7 +5,9 @@ use crate::harness::Ebb;
 
 /// A user table with more, and the refusal that the policy meets.
 async fn refusal(sql: &str, more: &str) -> (String, String) {
-    let ebb = Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz); {sql}")).await;
+    let ebb =
+        Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz); {sql}"))
+            .await;
     let error = ebb.try_apply(&users(more)).await.unwrap_err();
     (error.to_string(), error.hint().unwrap_or_default().to_owned())
 }
@@ -13,7 +15,10 @@ async fn refusal(sql: &str, more: &str) -> (String, String) {
 #[tokio::test]
 async fn a_foreign_key_is_not_consent() {
     let (said, hint) = refusal("CREATE TABLE orders (id int PRIMARY KEY, staff bigint REFERENCES users)", "").await;
-    assert!(said.contains("public.orders: foreign key orders_staff_fkey (staff) says ON DELETE NO ACTION: nobody has said"), "{said}");
+    assert!(
+        said.contains("public.orders: foreign key orders_staff_fkey (staff) says ON DELETE NO ACTION: nobody has said"),
+        "{said}"
+    );
     assert!(hint.contains("children = [{ table = \"public.orders\", column = \"staff\""), "{hint}");
 }
 
@@ -26,8 +31,11 @@ async fn a_large_table_without_an_index_is_refused_with_the_statement_that_mends
     assert_eq!(hint, "CREATE INDEX CONCURRENTLY ON \"public\".\"logs\" (\"user_id\")");
     let (said, _) = refusal(&format!("{big}; CREATE INDEX ON logs (user_id) WHERE note <> ''"), "").await;
     assert!(said.contains("only part of public.logs is in an index"), "{said}");
-    let fine = Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); {big}; \
-        CREATE INDEX ON logs (user_id) WHERE user_id IS NOT NULL")).await;
+    let fine = Ebb::with(&format!(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); {big}; \
+        CREATE INDEX ON logs (user_id) WHERE user_id IS NOT NULL"
+    ))
+    .await;
     fine.apply(&users("")).await;
 }
 
@@ -54,7 +62,9 @@ async fn what_cannot_be_done_is_named() {
     let ebb = Ebb::with("CREATE TABLE users (id bigint, deleted_at timestamptz)").await;
     let said = ebb.try_apply(&users("")).await.unwrap_err().to_string();
     assert!(said.contains("it has no primary key: a subject could not be named"), "{said}");
-    for (column, says) in [("deleted_at text", "which is no time"), ("deleted_at timestamptz NOT NULL", "cannot be null")] {
+    for (column, says) in
+        [("deleted_at text", "which is no time"), ("deleted_at timestamptz NOT NULL", "cannot be null")]
+    {
         let ebb = Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, {column})")).await;
         let said = ebb.try_apply(&users("")).await.unwrap_err().to_string();
         assert!(said.contains(says), "{said}");
@@ -65,8 +75,12 @@ async fn what_cannot_be_done_is_named() {
 async fn an_edge_that_appears_later_stops_the_policy_until_it_is_approved() {
     let ebb = Ebb::shop("").await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
-    ebb.db.execute("CREATE TABLE reviews (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
-        INSERT INTO reviews VALUES (1, 1)").await;
+    ebb.db
+        .execute(
+            "CREATE TABLE reviews (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+        INSERT INTO reviews VALUES (1, 1)",
+        )
+        .await;
     ebb.db.advance("91 days").await;
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 12);
@@ -82,7 +96,10 @@ async fn links_without_a_foreign_key_are_followed_unless_somebody_alive_shares_t
     let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
         CREATE TABLE guests (id int PRIMARY KEY, email text);
         INSERT INTO users VALUES (1, 'a@x'), (2, 'b@x'), (3, 'b@x'); INSERT INTO guests VALUES (1, 'a@x'), (2, 'b@x'), (3, NULL)").await;
-    ebb.apply(&users("children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]")).await;
+    ebb.apply(&users(
+        "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]",
+    ))
+    .await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.delete_subject('users', '2')").await;
     ebb.db.advance("90 days").await;
     ebb.once("users").await;
@@ -96,11 +113,14 @@ async fn links_without_a_foreign_key_are_followed_unless_somebody_alive_shares_t
 
 #[tokio::test]
 async fn actions_leave_rows_without_their_link() {
-    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
         CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users, email text, note text);
         CREATE TABLE logs (id int PRIMARY KEY, user_id bigint);
         INSERT INTO users VALUES (1, 'a@x'), (2, 'b@x');
-        INSERT INTO orders VALUES (1, 1, 'a@x', 'n'), (2, 2, 'b@x', 'm'); INSERT INTO logs VALUES (1, 1), (2, 2)").await;
+        INSERT INTO orders VALUES (1, 1, 'a@x', 'n'), (2, 2, 'b@x', 'm'); INSERT INTO logs VALUES (1, 1), (2, 2)",
+    )
+    .await;
     ebb.apply(&users("children = [{ table = \"orders\", column = \"user_id\", action = \"anonymize\", set = { user_id = \"null\", email = \"'gone'\", note = \"upper(note)\" } },
         { table = \"logs\", column = \"user_id\", references = \"id\", action = \"keep\" }]")).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
@@ -129,15 +149,24 @@ async fn rows_that_another_policy_keeps_longer_stay() {
 #[tokio::test]
 async fn keys_of_every_kind_name_subjects() {
     let cases = [
-        ("id uuid PRIMARY KEY", "'7d444840-9dc0-11d1-b245-5ffdce74fad2'", "7D444840-9DC0-11D1-B245-5FFDCE74FAD2", "abc"),
+        (
+            "id uuid PRIMARY KEY",
+            "'7d444840-9dc0-11d1-b245-5ffdce74fad2'",
+            "7D444840-9DC0-11D1-B245-5FFDCE74FAD2",
+            "abc",
+        ),
         ("id text PRIMARY KEY", "'it''s \"quoted\" \\ and ,odd'", "it's \"quoted\" \\ and ,odd", ""),
         ("id int PRIMARY KEY", "7", "007", "99999999999999"),
         ("a text, b int, PRIMARY KEY (a, b)", "'e,u', 17", "[\"e,u\", \"17\"]", "[1"),
     ];
     for (key, value, id, wrong) in cases {
-        let ebb = Ebb::with(&format!("CREATE TABLE users ({key}, deleted_at timestamptz); INSERT INTO users VALUES ({value})")).await;
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE users ({key}, deleted_at timestamptz); INSERT INTO users VALUES ({value})"
+        ))
+        .await;
         ebb.apply(&users("")).await;
-        let delete = |id: &'static str| sqlx::query("SELECT ebb.delete_subject('users', $1)").bind(id).execute(ebb.db.pool());
+        let delete =
+            |id: &'static str| sqlx::query("SELECT ebb.delete_subject('users', $1)").bind(id).execute(ebb.db.pool());
         if !wrong.is_empty() {
             let said = delete(wrong).await.unwrap_err().to_string();
             assert!(said.contains("no subject of users can have the id"), "{said}");

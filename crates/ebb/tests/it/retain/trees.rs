@@ -32,22 +32,42 @@ const ROWS: usize = 8;
 
 fn cases() -> impl Strategy<Value = Case> {
     (2_usize..7).prop_flat_map(|tables| {
-        let key = (0..tables, 0..tables, prop_oneof![3 => Just("CASCADE"), 1 => Just("SET NULL"), 1 => Just("NO ACTION"), 1 => Just("RESTRICT")], any::<bool>())
+        let key = (
+            0..tables,
+            0..tables,
+            prop_oneof![3 => Just("CASCADE"), 1 => Just("SET NULL"), 1 => Just("NO ACTION"), 1 => Just("RESTRICT")],
+            any::<bool>(),
+        )
             .prop_map(|(child, parent, on_delete, deferrable)| Key { child, parent, on_delete, deferrable });
         let keys = prop::collection::vec(key, 1..9);
-        let rows = prop::collection::vec(prop::collection::vec(prop::collection::vec(prop::option::weighted(0.7, 0..ROWS), 9), ROWS), tables);
-        (Just(tables), keys, rows, prop::collection::btree_set(0..ROWS, 1..4), prop::collection::btree_set(1..tables.max(2), 0..3), 1_u32..5)
+        let rows = prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(prop::option::weighted(0.7, 0..ROWS), 9), ROWS),
+            tables,
+        );
+        (
+            Just(tables),
+            keys,
+            rows,
+            prop::collection::btree_set(0..ROWS, 1..4),
+            prop::collection::btree_set(1..tables.max(2), 0..3),
+            1_u32..5,
+        )
             .prop_map(|(tables, keys, rows, doomed, partitioned, batch)| {
                 // A partitioned table cannot be referred to by its id alone.
                 let referred: BTreeSet<usize> = keys.iter().map(|key| key.parent).collect();
-                let partitioned = partitioned.into_iter().filter(|table| *table < tables && !referred.contains(table)).collect();
+                let partitioned =
+                    partitioned.into_iter().filter(|table| *table < tables && !referred.contains(table)).collect();
                 Case { tables, keys, rows, doomed, partitioned, batch }
             })
     })
 }
 
 fn name(table: usize) -> String {
-    if table == 0 { "public.users".into() } else { format!("{}.t{table}", if table % 2 == 0 { "public" } else { "other" }) }
+    if table == 0 {
+        "public.users".into()
+    } else {
+        format!("{}.t{table}", if table % 2 == 0 { "public" } else { "other" })
+    }
 }
 
 impl Case {
@@ -74,7 +94,12 @@ impl Case {
                 }
             }
             let deferrable = if key.deferrable { "DEFERRABLE INITIALLY DEFERRED" } else { "" };
-            constraints += &format!("ALTER TABLE {} ADD FOREIGN KEY (k{at}) REFERENCES {} (id) ON DELETE {} {deferrable};", name(key.child), name(key.parent), key.on_delete);
+            constraints += &format!(
+                "ALTER TABLE {} ADD FOREIGN KEY (k{at}) REFERENCES {} (id) ON DELETE {} {deferrable};",
+                name(key.child),
+                name(key.parent),
+                key.on_delete
+            );
         }
         sql + &constraints
     }
@@ -102,9 +127,9 @@ impl Case {
         let mut left = BTreeMap::new();
         for table in 0..self.tables {
             let rows = (0..ROWS).filter(|row| !gone.contains(&(table, *row))).map(|row| {
-                let links = self.keys_of(table).map(|(at, key)| {
-                    self.rows[table][row][at].filter(|parent| !gone.contains(&(key.parent, *parent)))
-                });
+                let links = self
+                    .keys_of(table)
+                    .map(|(at, key)| self.rows[table][row][at].filter(|parent| !gone.contains(&(key.parent, *parent))));
                 std::iter::once(Some(row)).chain(links).collect()
             });
             left.insert(name(table), rows.collect());
@@ -116,7 +141,10 @@ impl Case {
         let mut left = BTreeMap::new();
         for table in 0..self.tables {
             let columns: String = self.keys_of(table).map(|(at, _)| format!(", k{at}")).collect();
-            let sql = format!("SELECT COALESCE(jsonb_agg(jsonb_build_array(id{columns}) ORDER BY id), '[]') FROM {}", name(table));
+            let sql = format!(
+                "SELECT COALESCE(jsonb_agg(jsonb_build_array(id{columns}) ORDER BY id), '[]') FROM {}",
+                name(table)
+            );
             let rows: serde_json::Value = ebb.db.scalar(&sql).await;
             left.insert(name(table), serde_json::from_value(rows).unwrap());
         }
@@ -128,7 +156,12 @@ impl Case {
 fn random_graphs_are_erased_to_exactly_what_can_be_reached() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cases_wanted = std::env::var("EBB_TREES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
-    let mut runner = TestRunner::new(Cases { cases: cases_wanted, failure_persistence: None, max_shrink_iters: 60, ..Cases::default() });
+    let mut runner = TestRunner::new(Cases {
+        cases: cases_wanted,
+        failure_persistence: None,
+        max_shrink_iters: 60,
+        ..Cases::default()
+    });
     let result = runner.run(&cases(), |case| {
         runtime.block_on(async {
             let ebb = Ebb::with(&case.sql()).await;
