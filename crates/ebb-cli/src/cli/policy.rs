@@ -522,7 +522,10 @@ mod tests {
             changes_of(own(changes), own(unset))
         };
         fn changes_of(changes: Vec<String>, unset: Vec<String>) -> Result<Spec> {
-            super::changes(Kind::Expire, &SetArgs { name: "k".into(), changes, unset, yes: false, reason: None, by: None })
+            super::changes(
+                Kind::Expire,
+                &SetArgs { name: "k".into(), changes, unset, yes: false, reason: None, by: None },
+            )
         }
         let spec =
             parse(&["batch.rows=50", "batch.pause=1s", "where=a = 'b=c'", "older_than="], &["brake.rows"]).unwrap();

@@ -28,13 +28,18 @@ async fn the_seven_policies_and_one_subject() {
     let plan = shell.ok(&["plan"]);
     assert!(plan.contains("public.sessions (user_id) -> public.users (id): delete (ON DELETE CASCADE)"), "{plan}");
     assert!(plan.contains("public.user_profiles: its column id looks like an id of public.users"), "{plan}");
-    assert!(plan.contains("policy consent_records keeps its rows for 365d: they stay, and user_id becomes null"), "{plan}");
+    assert!(
+        plan.contains("policy consent_records keeps its rows for 365d: they stay, and user_id becomes null"),
+        "{plan}"
+    );
 
     let said = shell.ok(&["delete", "user_accounts", "1", "--dry-run"]);
     assert!(said.contains("public.sessions: 4 rows") && said.contains("would be soft-deleted"), "{said}");
     assert!(shell.ok(&["show", "user_accounts", "1"]).contains("not deleted"));
     assert!(shell.ok(&["delete", "user_accounts", "1", "--by", "support"]).contains("it will be erased at"));
-    assert!(shell.ok(&["hold", "user_accounts", "1", "--reason", "court", "--until", "2099-01-01"]).contains("on hold"));
+    assert!(
+        shell.ok(&["hold", "user_accounts", "1", "--reason", "court", "--until", "2099-01-01"]).contains("on hold")
+    );
     let shown = shell.ok(&["show", "user_accounts", "1"]);
     assert!(shown.contains("pending") && shown.contains("court, until 2099-01-01"), "{shown}");
     shell.ok(&["release", "user_accounts", "1"]);
