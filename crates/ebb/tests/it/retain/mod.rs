@@ -1,6 +1,7 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
 mod life;
+mod model;
 mod schema;
 mod trees;
 

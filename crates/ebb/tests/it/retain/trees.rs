@@ -66,7 +66,7 @@ fn name(table: usize) -> String {
     if table == 0 {
         "public.users".into()
     } else {
-        format!("{}.t{table}", if table % 2 == 0 { "public" } else { "other" })
+        format!("{}.t{table}", if table.is_multiple_of(2) { "public" } else { "other" })
     }
 }
 
@@ -155,7 +155,7 @@ impl Case {
 #[test]
 fn random_graphs_are_erased_to_exactly_what_can_be_reached() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cases_wanted = std::env::var("EBB_TREES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let cases_wanted = std::env::var("EBB_TREES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let mut runner = TestRunner::new(Cases {
         cases: cases_wanted,
         failure_persistence: None,
