@@ -5,6 +5,7 @@ pub mod audit;
 pub mod config;
 pub mod control;
 pub mod doctor;
+pub mod lineage;
 pub mod once;
 pub mod partition;
 pub mod pg;
@@ -15,6 +16,8 @@ pub mod retain;
 pub mod schedule;
 pub mod spine;
 pub mod status;
+pub mod token;
+pub mod view;
 
 mod engine;
 mod error;

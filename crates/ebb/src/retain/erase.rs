@@ -544,6 +544,7 @@ impl Erase {
             "soft_deleted_at": look.deleted_at,
             "due_at": look.due_at,
             "erased_at": look.now,
+            "expedited": look.expedited,
             "tables": named(&done.tables),
         });
         // What went before, in parts, where the subject was a large one.

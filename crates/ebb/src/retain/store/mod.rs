@@ -96,6 +96,7 @@ pub(crate) struct Look {
     pub(crate) tenant_now: Option<String>,
     pub(crate) deleted_at: Moment,
     pub(crate) due_at: Moment,
+    pub(crate) expedited: bool,
     pub(crate) held: Option<String>,
     /// What went before, by table, where it goes in parts.
     pub(crate) parts: Value,
@@ -441,4 +442,48 @@ pub(crate) async fn suspects(
 /// Policies with subjects that are stuck: how many, and the last error.
 pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
     Ok(sql!("stuck" as (String, i64, Option<String>)).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_span(
+    connection: &mut PgConnection,
+    since: Option<Moment>,
+    until: Option<Moment>,
+) -> Result<(Moment, Moment)> {
+    Ok(sql!("report_span" as (Moment, Moment)).bind(since).bind(until).fetch_one(connection).await?)
+}
+
+pub(crate) async fn report_deleted(
+    connection: &mut PgConnection,
+    since: Moment,
+    until: Moment,
+    tenant: Option<&str>,
+) -> Result<Vec<super::report::Deleted>> {
+    Ok(sql!("report_deleted" as super::report::Deleted).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_erased(
+    connection: &mut PgConnection,
+    since: Moment,
+    until: Moment,
+    tenant: Option<&str>,
+) -> Result<Vec<super::report::Erased>> {
+    Ok(sql!("report_erased" as super::report::Erased).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_premature(
+    connection: &mut PgConnection,
+    since: Moment,
+    until: Moment,
+    tenant: Option<&str>,
+) -> Result<Vec<super::report::Premature>> {
+    let query = sql!("report_premature" as super::report::Premature);
+    Ok(query.bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_asked(connection: &mut PgConnection, since: Moment, until: Moment) -> Result<Vec<(String, i64)>> {
+    Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_below_default(connection: &mut PgConnection) -> Result<Vec<(String, String, String)>> {
+    Ok(sql!("report_below_default" as (String, String, String)).fetch_all(connection).await?)
 }

@@ -1,6 +1,6 @@
 -- Looks again, under the locks, at deletions ($1) whose subjects' rows say these soft deletes ($2) and tenants ($3):
 -- when each may be erased by today's policy, and whether it is on hold. Index: deletion_pkey, hold_active. Read only.
-SELECT d.id, d.state, d.tenant, d.deleted_at, s.tenant AS tenant_now,
+SELECT d.id, d.state, d.deleted_at, d.expedited, s.tenant AS tenant_now,
        GREATEST(CASE WHEN o.enabled IS FALSE THEN 'infinity'::timestamptz
                      ELSE GREATEST(ebb.later(GREATEST(d.deleted_at, s.deleted_at), r.floor, r.zone),
                                    CASE WHEN NOT d.expedited THEN

@@ -286,3 +286,7 @@ FROM ebb.deletion d
 LEFT JOIN ebb.hold h ON h.policy = d.policy AND h.subject_id = d.subject_id AND h.lifted_at IS NULL
                     AND (h.until IS NULL OR h.until > ebb.now());
 COMMENT ON VIEW ebb.v_deletions IS 'Deletions of subjects: how each stands, when it is due, what holds it up';
+
+-- Finding the proof of one erasure: by pseudonym (receipt, replay) and by deletion.
+CREATE INDEX audit_erased_subject ON ebb.audit (subject) WHERE action = 'erase';
+CREATE INDEX audit_erased_deletion ON ebb.audit ((details ->> 'deletion')) WHERE action = 'erase';
