@@ -18,6 +18,7 @@ mod partition;
 mod pause;
 mod plan;
 mod policy;
+mod proof;
 pub(crate) mod run;
 mod status;
 mod subject;
@@ -138,6 +139,7 @@ async fn dispatch(cli: Cli) -> Result<Outcome> {
     // These need no configuration and no database, or look for them in their own way.
     match cli.command {
         Command::Completions(args) => completions::run(args),
+        Command::Audit(audit::Command::VerifyReceipt(args)) => proof::verify_receipt(&args),
         Command::Man(args) => man::run(args),
         Command::Demo(args) => demo::run(args, env).await,
         Command::Init(args) => init::run(cli.config, args, env).await,

@@ -1,6 +1,6 @@
 //! One subject through the command line, from soft delete to nothing, and the example of the seven policies.
 
-use ebb_testkit::database;
+use ebb_testkit::{TestDatabase, database};
 
 use crate::shell::Shell;
 
@@ -73,6 +73,66 @@ async fn the_seven_policies_and_one_subject() {
     shell.ok(&["run", "--once", "--only", "user_accounts"]);
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
     assert!(shell.fails(2, &["show", "user_accounts", "1"]).contains("knows no subject"));
+    assert_proven(&shell, &db).await;
     let doctor = shell.ebb(&["doctor"]).out;
     assert!(doctor.contains("public.user_profiles: its column id looks like"), "{doctor}");
+}
+
+/// Receipt, report and replay of the one subject that was erased.
+async fn assert_proven(shell: &Shell, db: &TestDatabase) {
+    shell.ok(&["run", "--once", "--only", "audit:seal"]);
+    let receipt = shell.ok(&["audit", "receipt", "--policy", "user_accounts", "--subject", "1"]);
+    let verify = ["audit", "verify-receipt", "receipt.json", "--key", "ebb-audit.key.pub"];
+    shell.write("receipt.json", &receipt);
+    assert!(shell.ok(&verify).contains("verified: erase by policy user_accounts"), "{receipt}");
+    // Offline: no database, no configuration.
+    let offline = Shell::bare();
+    offline.write("receipt.json", &receipt);
+    offline.write("ebb-audit.key.pub", &shell.read("ebb-audit.key.pub"));
+    offline.ok(&verify);
+    // Any changed byte of what it says is found.
+    let parsed: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    for (pointer, value) in [
+        ("/record/rows", serde_json::json!(1)),
+        ("/record/details", serde_json::json!("{}")),
+        ("/record/subject", serde_json::json!("00".repeat(32))),
+        ("/record/at", serde_json::json!("2001-01-01T00:00:00Z")),
+        ("/block/root", serde_json::json!("00".repeat(32))),
+        ("/block/records", serde_json::json!(1)),
+        ("/block/signature", serde_json::json!("00".repeat(64))),
+        ("/block/seal", serde_json::json!("00".repeat(32))),
+        ("/position", serde_json::json!(0)),
+        ("/proof/0", serde_json::json!("00".repeat(32))),
+    ] {
+        let mut changed = parsed.clone();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        assert_ne!(changed, parsed, "{pointer}");
+        offline.write("receipt.json", &changed.to_string());
+        assert!(offline.fails(3, &verify).contains("NOT verified"), "{pointer}");
+    }
+    assert!(
+        shell
+            .fails(2, &["audit", "receipt", "--policy", "user_accounts", "--subject", "3"])
+            .contains("nothing on record")
+    );
+
+    let report = shell.json(&["audit", "report"]);
+    assert_eq!(report["premature"], serde_json::json!([]));
+    assert_eq!(report["erased"][0]["subjects"], 1);
+    assert!(shell.ok(&["audit", "report", "--format", "csv"]).contains(",user_accounts,public.users,1"));
+    assert!(shell.ok(&["audit", "report", "--format", "html"]).contains("<h2>Premature erasures</h2><p>none</p>"));
+    // The query for premature ones can find some: a forged record of an erasure after a day.
+    db.execute("INSERT INTO ebb.audit (action, policy, policy_version, by_name, details) SELECT 'erase', policy, policy_version, 'forged',
+        details || jsonb_build_object('soft_deleted_at', ebb.now() - interval '1 day') FROM ebb.audit WHERE action = 'erase'").await;
+    assert!(shell.fails(3, &["audit", "report"]).contains("\"premature\": ["));
+    db.execute("DELETE FROM ebb.audit WHERE by_name = 'forged'; DELETE FROM ebb.audit_pending WHERE record NOT IN (SELECT id FROM ebb.audit)").await;
+
+    // The table comes back from a backup, with the erased user in it.
+    let kept = shell.ok(&["audit", "list", "--action", "erase", "--json"]);
+    shell.write("kept.json", &kept);
+    db.execute("INSERT INTO users (id, email) VALUES (1, '1@example.test')").await;
+    assert!(shell.ok(&["audit", "replay", "--from", "kept.json", "--dry-run"]).contains("1 subject there again"));
+    shell.ok(&["audit", "replay", "--from", "kept.json", "--yes"]);
+    shell.ok(&["run", "--once", "--only", "user_accounts"]);
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
 }

@@ -75,7 +75,10 @@ impl Receipt {
             return refuse("the block's seal is not the hash of its content");
         }
         if !keys.contains(&block.key_id) {
-            return Err(Refuted(format!("the block is signed by key {}, which is not among the given ones", block.key_id)));
+            return Err(Refuted(format!(
+                "the block is signed by key {}, which is not among the given ones",
+                block.key_id
+            )));
         }
         if !keys.verify(&block.key_id, &block.encode(), &block.signature) {
             return refuse("the signature does not fit the block");
@@ -151,8 +154,11 @@ pub async fn receipt(tx: &mut PgConnection, record: i64) -> Result<Receipt> {
     };
     let leaves: Vec<store::Leaf> = store::leaves(tx, block.number).try_collect().await?;
     let position = leaves.iter().position(|leaf| leaf.record == record);
-    let position = position.ok_or_else(|| Error::failed(format!("block {} does not list record {record}", block.number)))?;
-    let Some(found) = &leaves[position].found else { return Err(Error::failed(format!("record {record} was deleted"))) };
+    let position =
+        position.ok_or_else(|| Error::failed(format!("block {} does not list record {record}", block.number)))?;
+    let Some(found) = &leaves[position].found else {
+        return Err(Error::failed(format!("record {record} was deleted")));
+    };
     let hashes: Vec<Hash> = leaves.iter().map(|leaf| leaf.hash.clone().try_into().unwrap_or_default()).collect();
     let proof = inclusion_proof(&hashes, position).ok_or_else(|| Error::failed("the block lists no such position"))?;
     Ok(Receipt {

@@ -12,6 +12,8 @@ mod look;
 mod mark;
 mod plan;
 mod rehearse;
+mod replay;
+mod report;
 mod store;
 mod subject;
 mod tenant;
@@ -22,13 +24,21 @@ use sqlx::PgConnection;
 
 pub use consent::Consent;
 pub use plan::TreePlan;
+pub use replay::{PastErasure, Replayed, past_erasures, replay};
+pub use report::{Deleted, Erased, Premature, Report, report};
 pub use store::Deletion;
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
 pub use tenant::{Override, OverrideChange, list_overrides, set_override};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
+use crate::audit::{Hash, SubjectKey};
 use crate::policy::{Expire, Retain, Term};
+
+/// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
+pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
+    erase::pseudonym(key, policy, id)
+}
 
 /// Everything that can be wrong with a policy over subjects, by what the database knows: its statements are run over
 /// no subject at all.

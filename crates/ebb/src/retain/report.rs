@@ -94,7 +94,13 @@ impl Report {
     /// As comma-separated values: a line a day, policy and table.
     pub fn csv(&self) -> String {
         let mut text = String::from("day,policy,table,rows\n");
-        let cell = |value: &str| if value.contains([',', '"', '\n']) { format!("\"{}\"", value.replace('"', "\"\"")) } else { value.to_owned() };
+        let cell = |value: &str| {
+            if value.contains([',', '"', '\n']) {
+                format!("\"{}\"", value.replace('"', "\"\""))
+            } else {
+                value.to_owned()
+            }
+        };
         for row in &self.deleted {
             text += &format!("{},{},{},{}\n", row.day, cell(&row.policy), cell(&row.table), row.rows);
         }

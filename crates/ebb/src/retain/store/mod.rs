@@ -458,7 +458,12 @@ pub(crate) async fn report_deleted(
     until: Moment,
     tenant: Option<&str>,
 ) -> Result<Vec<super::report::Deleted>> {
-    Ok(sql!("report_deleted" as super::report::Deleted).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+    Ok(sql!("report_deleted" as super::report::Deleted)
+        .bind(since)
+        .bind(until)
+        .bind(tenant)
+        .fetch_all(connection)
+        .await?)
 }
 
 pub(crate) async fn report_erased(
@@ -467,7 +472,12 @@ pub(crate) async fn report_erased(
     until: Moment,
     tenant: Option<&str>,
 ) -> Result<Vec<super::report::Erased>> {
-    Ok(sql!("report_erased" as super::report::Erased).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+    Ok(sql!("report_erased" as super::report::Erased)
+        .bind(since)
+        .bind(until)
+        .bind(tenant)
+        .fetch_all(connection)
+        .await?)
 }
 
 pub(crate) async fn report_premature(
@@ -480,10 +490,29 @@ pub(crate) async fn report_premature(
     Ok(query.bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
 }
 
-pub(crate) async fn report_asked(connection: &mut PgConnection, since: Moment, until: Moment) -> Result<Vec<(String, i64)>> {
+pub(crate) async fn report_asked(
+    connection: &mut PgConnection,
+    since: Moment,
+    until: Moment,
+) -> Result<Vec<(String, i64)>> {
     Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_below_default(connection: &mut PgConnection) -> Result<Vec<(String, String, String)>> {
     Ok(sql!("report_below_default" as (String, String, String)).fetch_all(connection).await?)
+}
+
+pub(crate) async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<(String, Vec<u8>, Moment)>> {
+    Ok(sql!("past_erasures" as (String, Vec<u8>, Moment)).fetch_all(connection).await?)
+}
+
+pub(crate) async fn replay_subject(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+    moment: Moment,
+    by: &str,
+) -> Result<()> {
+    sql!("replay_subject").bind(policy).bind(id).bind(moment).bind(by).execute(connection).await?;
+    Ok(())
 }

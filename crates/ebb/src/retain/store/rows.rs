@@ -695,3 +695,34 @@ pub(crate) async fn alive(connection: &mut PgConnection, root: &Root, ids: &Doom
     let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
+
+/// The next ids of the root table, in the order of the key.
+pub(crate) async fn ids(
+    connection: &mut PgConnection,
+    root: &Root,
+    after: Option<&[String]>,
+    limit: u64,
+) -> Result<Seen> {
+    let place = root.key.iter().map(|column| format!("n.{}", column.name)).collect::<Vec<_>>().join(", ");
+    let beyond = after.map_or(String::new(), |after| {
+        let values: Vec<String> = after
+            .iter()
+            .zip(&root.key)
+            .map(|(value, column)| format!("{}::{}", Literal(value), column.sql_type))
+            .collect();
+        format!("WHERE ({place}) > ({})", values.join(", "))
+    });
+    let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
+    let sql = format!(
+        "SELECT {}, ARRAY[{}] FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        id_sql(&root.key, "n"),
+        texts.join(", "),
+        root.relation
+    );
+    let mut seen = Seen::default();
+    for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
+        seen.ids.push(row.try_get(0)?);
+        seen.last = Some(row.try_get(1)?);
+    }
+    Ok(seen)
+}
