@@ -7,6 +7,7 @@ mod demo;
 mod faults;
 mod http;
 mod insight;
+mod partition;
 mod replica;
 mod shell;
 mod subjects;
