@@ -265,9 +265,8 @@ async fn init_proposes_what_it_found_and_overwrites_nothing() {
     let bare = Shell::bare();
     bare.ok(&["init", "--example", "idempotency"]);
     assert!(bare.read("ebb.toml").contains("lineage_event_idempotency"));
-    assert!(
-        bare.fails(2, &["init", "--force", "--example", "uu-pdp"]).contains("does not run [[retain]] policies yet")
-    );
+    bare.ok(&["init", "--force", "--example", "uu-pdp"]);
+    assert!(bare.read("ebb.toml").contains("User account data after account deletion"));
     assert!(bare.ok(&["init", "--force"]).contains("no database is configured"));
     assert!(!bare.dir.path().join(".ebb").exists());
 }

@@ -10,3 +10,4 @@ mod insight;
 mod partition;
 mod replica;
 mod shell;
+mod subjects;
