@@ -26,7 +26,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 }
 
 fn print(plan: &Plan) {
-    apply::print(&plan.changes);
+    apply::print(&plan.changes, false);
     say!();
     let rows = plan.policies.iter().map(|policy| line(policy, plan)).collect();
     let header = ["policy", "table", "due", "of", "space", "time", "next run"];

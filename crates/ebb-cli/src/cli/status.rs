@@ -95,7 +95,11 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
 fn details(policy: &PolicyStatus, status: &Status) {
     say!("\n{}", policy.policy);
     if let Some(reason) = &policy.reason {
-        say!("  {}: {reason}", policy.state);
+        // "paused by …" says it already.
+        match reason.contains(&policy.state) {
+            true => say!("  {reason}"),
+            false => say!("  {}: {reason}", policy.state),
+        }
     }
     if let Some(remedy) = &policy.remedy {
         say!("  end that with: {remedy}");
@@ -147,7 +151,7 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
             text.push_str(&format!(", {} held by others", run.skipped));
         }
         // What the brake says is said above, and that observing deletes nothing is known.
-        if let Some(error) = run.error.as_ref().filter(|_| ["failed", "stopped"].contains(&run.status.as_str())) {
+        if let Some(error) = run.error.as_ref().filter(|_| !["braked", "observed"].contains(&run.status.as_str())) {
             text.push_str(&format!(": {error}"));
         }
         said.push(text);
@@ -155,11 +159,11 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     let last = unit.last_run.as_ref().map(|run| run.status.as_str());
     match unit.last_success_at {
         Some(success) if unit.failures > 0 => {
-            said.push(format!("failed {} times since its last success {}", unit.failures, ago(success)));
+            said.push(format!("failed {} since its last success {}", times(unit), ago(success)));
         }
         Some(success) if last != Some("success") => said.push(format!("last success {}", ago(success))),
         Some(_) => {}
-        None if unit.failures > 0 => said.push(format!("failed {} times, never succeeded yet", unit.failures)),
+        None if unit.failures > 0 => said.push(format!("failed {}, never succeeded yet", times(unit))),
         None => said.push("no run has succeeded yet".into()),
     }
     if unit.pending_is == Some("last_known") {
@@ -181,6 +185,10 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     said
 }
 
+fn times(unit: &UnitStatus) -> String {
+    output::plural(u64::from(unit.failures.unsigned_abs()), "time")
+}
+
 fn nodes(status: &Status) {
     let alive: Vec<_> = status.nodes.iter().filter(|node| node.alive).collect();
     if alive.is_empty() {
@@ -197,7 +205,7 @@ fn nodes(status: &Status) {
 fn own(status: &Status) {
     for unit in status.own.iter().filter(|unit| unit.failures > 0) {
         let error = unit.last_run.as_ref().and_then(|run| run.error.clone()).unwrap_or_default();
-        say!("own     {} on {} failed {} times: {error}", unit.chore, unit.table, unit.failures);
+        say!("own     {} on {} failed {}: {error}", unit.chore, unit.table, times(unit));
     }
 }
 
@@ -206,6 +214,7 @@ fn audit(status: &Status) {
     let more = if audit.more { "more than " } else { "" };
     match audit.unsealed {
         0 => say!("audit   every record is sealed"),
+        1 => say!("audit   1 record waits for a seal"),
         unsealed => say!("audit   {more}{} records wait for a seal", words::number(unsealed.max(0) as u64)),
     }
     if let Some(blocker) = &audit.blocked_by {

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::audit::Moment;
 use crate::expire::store::{Target, as_role, back_from_role};
+use crate::pg::Database;
 use crate::{Result, sql};
 
 /// How many pages are read to measure how fast pages are read.
@@ -58,4 +59,13 @@ pub(crate) async fn scan_time(connection: &mut PgConnection, target: &Target, pa
     let took = began.elapsed();
     back_from_role(connection, target.role.as_ref()).await?;
     Ok(took.mul_f64(pages as f64 / measured as f64))
+}
+
+/// On a session of its own: CONCURRENTLY is no part of a transaction, and takes its time.
+pub(crate) async fn create_index(database: &Database, statement: &str) -> Result<()> {
+    let mut session = database.session("ebb/cli").await?;
+    sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut session).await?;
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut session).await?;
+    let _ = session.close().await;
+    Ok(())
 }

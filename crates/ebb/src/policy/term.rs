@@ -126,7 +126,10 @@ impl FromStr for Term {
 fn misread(text: &str, number: &str, unit: &str, after: &str) -> Option<Invalid> {
     let says = |message: &str| Invalid::new(format!("{text:?} is not a duration: {message}"));
     if text.chars().all(|c| c.is_ascii_digit()) {
-        return Some(says("it has no unit").hint(format!("did you mean \"{text}d\"? {UNITS}")));
+        return Some(
+            says("it has no unit")
+                .hint(format!("write its unit: \"{text}s\", \"{text}m\", \"{text}h\", \"{text}d\"; {UNITS}")),
+        );
     }
     if text.chars().any(char::is_whitespace) {
         let joined: String = text.split_whitespace().collect();
