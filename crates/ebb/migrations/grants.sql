@@ -11,15 +11,19 @@ BEGIN
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.audit_pending FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
         -- A simple view passes writes on with its owner's rights.
-        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit FROM ebb_node;
+        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_resources FROM ebb_node;
     END IF;
-    -- What an application may do, where the role ebb_app exists: claim. The tables stay out of its reach.
+    -- What an application may do, where the role ebb_app exists: claim, refer. The tables stay out of its reach.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN
         GRANT USAGE ON SCHEMA ebb TO ebb_app;
         GRANT EXECUTE ON FUNCTION
             ebb.once(text, text, interval, bytea), ebb.once_many(text, text[], interval),
             ebb.once_begin(text, text, interval, bytea), ebb.once_complete(text, text, bigint, jsonb),
             ebb.once_release(text, text, bigint), ebb.once_result(text, text) TO ebb_app;
+        GRANT EXECUTE ON FUNCTION
+            ebb.holder_open(text, interval, jsonb), ebb.holder_beat(uuid), ebb.holder_close(uuid),
+            ebb.create_intent(text, text, uuid, jsonb), ebb.created(text, text, text), ebb.incref(text, text, uuid),
+            ebb.decref(text, text, uuid), ebb.apply_refs(jsonb) TO ebb_app;
     END IF;
 END
 $$;

@@ -14,13 +14,15 @@ use crate::audit::{Destination, SigningKey, SubjectKey};
 use crate::expire::sandbox::SandboxState;
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
+use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Policy, Spec, Stored, Wanted};
+use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Spec, Stored, Wanted};
+use crate::resources::work::HoldersWork;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
-use crate::{Error, Result, expire};
+use crate::{Error, Result, expire, partition, resources};
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -130,6 +132,9 @@ impl Engine {
                 let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
                 crate::once::set_namespace(&mut tx, namespace.name.as_str(), ttl, lock).await?;
             }
+            if let Policy::Resources(resources) = &want.policy {
+                self.register(&mut tx, resources).await?;
+            }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
             crate::once::remove_namespace(&mut tx, &gone.name).await?;
@@ -218,14 +223,24 @@ impl Engine {
             let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
+        if let Policy::Resources(resources) = &changed {
+            self.register(&mut tx, resources).await?;
+        }
         tx.commit().await?;
         Ok(version)
+    }
+
+    async fn register(&self, connection: &mut PgConnection, policy: &Resources) -> Result<()> {
+        let registered = resources::register(connection, &self.database, policy).await;
+        registered.map_err(|error| error.context(format!("policy {}", policy.name)))
     }
 
     /// Everything that can be wrong with a policy only the database knows.
     pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
+            Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
+            Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
             Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
@@ -318,7 +333,11 @@ impl Roster for Duties {
     }
 
     fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
-        crate::status::observe(database).boxed()
+        async move {
+            resources::observe(database).await?;
+            crate::status::observe(database).await
+        }
+        .boxed()
     }
 }
 
@@ -330,6 +349,7 @@ impl Duties {
         let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();
         let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
+        let mut holders = false;
         for stored in stored.into_iter().filter(Stored::is_active) {
             let found = match stored.policy() {
                 Ok(Policy::Pacing(settings)) => {
@@ -342,6 +362,14 @@ impl Duties {
                 }
                 Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
+                Ok(Policy::Resources(policy)) => {
+                    let mut tx = database.read().await?;
+                    let table = catalog::own_table(&mut tx, "resource").await?;
+                    tx.commit().await?;
+                    holders |= true;
+                    Ok(resources::work::works(policy, &stored, database, table.oid))
+                }
                 Err(error) => Err(error),
             };
             match found {
@@ -354,6 +382,10 @@ impl Duties {
         for policy in own_tables(&keep)? {
             let table = catalog::own_table(&mut tx, &policy.table).await?;
             works.extend(self.leaves(&mut tx, policy, None, table, &None).await?);
+        }
+        if holders {
+            let table = catalog::own_table(&mut tx, "holder").await?;
+            works.push(Arc::new(HoldersWork::new(table.oid)));
         }
         let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
         if let Some((key, publish)) = sealing {
@@ -405,6 +437,11 @@ impl Duties {
     }
 }
 
+async fn partition_work(database: &Database, policy: Partition, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
+    let work = PartitionWork::find(database, policy, stored).await?;
+    Ok(vec![Arc::new(work) as Arc<dyn Work>])
+}
+
 /// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.
 fn here<T>(read: Result<Option<T>>, trouble: &str) -> Option<T> {
     read.unwrap_or_else(|error| {
@@ -420,6 +457,7 @@ fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
         ("sample", "at", Some(keep.samples.to_string()), None),
         ("node", "seen_at", Some("1d".to_owned()), None),
         ("once_key", "expires_at", None, None),
+        ("resource", "dropped_at", Some(keep.tombstones.to_string()), Some("state = 'dropped'")),
     ];
     tables
         .into_iter()

@@ -14,6 +14,7 @@ mod init;
 mod man;
 mod migrate;
 mod once;
+mod partition;
 mod pause;
 mod plan;
 mod policy;
@@ -69,6 +70,9 @@ enum Command {
     Trigger(trigger::Args),
     /// Claim a key: prints first or duplicate.
     Once(once::Args),
+    /// Tables split by time: adopt, look after, undo.
+    #[command(subcommand)]
+    Partition(partition::Command),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -141,6 +145,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Resume(args) => pause::resume(&context, args).await,
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
+        Command::Partition(command) => partition::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,
         Command::Completions(_) | Command::Man(_) | Command::Demo(_) | Command::Init(_) => Ok(Outcome::Done),

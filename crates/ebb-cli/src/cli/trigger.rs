@@ -17,15 +17,16 @@ pub(crate) struct Args {
 }
 
 /// The chores that this version has.
-const CHORES: [&str; 2] = ["expire", "seal"];
+const CHORES: [&str; 6] = ["expire", "partition", "holders", "drop", "sweep", "seal"];
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let Selector { policy: name, chore } = args.what.parse()?;
     let mut tx = context.begin().await?;
     pause::known(&mut tx, &name, "trigger").await?;
     if let Some(chore) = chore.as_deref().filter(|chore| !CHORES.contains(chore)) {
-        return Err(Error::usage(format!("there is no chore {chore}"))
-            .with_hint(format!("chores are {}", CHORES.join(" and "))));
+        return Err(
+            Error::usage(format!("there is no chore {chore}")).with_hint(format!("chores are {}", CHORES.join(", ")))
+        );
     }
     refuse_inactive(&mut tx, &name).await?;
     let units = control::trigger(&mut tx, &name, chore.as_deref(), &context.by(args.by.as_deref())).await?;

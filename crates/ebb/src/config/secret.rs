@@ -48,7 +48,7 @@ impl Secret {
     }
 
     /// The text, when it was given inline.
-    pub(super) fn inline(&self) -> Option<&str> {
+    pub(crate) fn inline(&self) -> Option<&str> {
         match &self.0 {
             Source::Inline(text) => Some(text),
             _ => None,
@@ -60,6 +60,14 @@ impl Secret {
         match &self.0 {
             Source::File(path) => Some(path),
             _ => None,
+        }
+    }
+
+    /// The same, with a relative file below another directory.
+    pub fn under(&self, base: &Path) -> Self {
+        match &self.0 {
+            Source::File(path) => Self(Source::File(base.join(path))),
+            _ => self.clone(),
         }
     }
 

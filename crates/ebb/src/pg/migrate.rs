@@ -30,6 +30,8 @@ const MIGRATIONS: &[Migration] = migrations![
     2 "0002_audit",
     3 "0003_once",
     4 "0004_views",
+    5 "0005_partition",
+    6 "0006_resources",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

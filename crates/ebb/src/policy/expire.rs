@@ -237,7 +237,7 @@ fn read_set(r: &mut Reader<'_>) -> Vec<(String, String)> {
     columns
 }
 
-fn read_cadence(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>) -> Cadence {
+pub(super) fn read_cadence(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>) -> Cadence {
     let every = r.duration("every", "\"1h\"", Duration::from_secs(1)..=366 * DAY);
     let at: Option<At> = r.parse("at", "\"02:00\"");
     let given = |key: &str| spec.get(key).is_some_and(|value| !value.is_null());
@@ -253,7 +253,7 @@ fn read_cadence(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>) -> Cade
     at.map_or(Cadence::Every(every.unwrap_or(Expire::DEFAULT_EVERY)), Cadence::At)
 }
 
-fn read_batch(r: &mut Reader<'_>) -> (BatchSize, Duration) {
+pub(super) fn read_batch(r: &mut Reader<'_>) -> (BatchSize, Duration) {
     let read = |inner: &mut Reader<'_>| {
         let rows = inner.number("rows", 1..=MAX_ROWS);
         let pause = inner.duration("pause", "\"100ms\"", Duration::ZERO..=HOUR);
@@ -268,7 +268,7 @@ fn read_batch(r: &mut Reader<'_>) -> (BatchSize, Duration) {
     r.table("batch", "{ rows = 10000, pause = \"100ms\" }", read).unwrap_or((BatchSize::Adaptive, DEFAULT_TIMEOUT))
 }
 
-fn read_brake(r: &mut Reader<'_>) -> Brake {
+pub(super) fn read_brake(r: &mut Reader<'_>) -> Brake {
     let read = |inner: &mut Reader<'_>| {
         let rows = inner.number("rows", 1..=i64::MAX.unsigned_abs());
         if inner.is_off("share") {

@@ -3,11 +3,15 @@
 
 pub mod apply;
 mod cadence;
+mod driver;
 mod expire;
 mod field;
 mod name;
 mod once;
+mod partition;
+mod pattern;
 mod reader;
+mod resources;
 mod retry;
 mod settings;
 mod sink;
@@ -21,15 +25,19 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
+pub use driver::{Driver, Nats, Smtp, SmtpTls, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};
 pub use name::Name;
 pub use once::OnceNamespace;
+pub use partition::{Expired, Partition, Period};
+pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
+pub use resources::{Place, Resources};
 pub use retry::Retry;
 pub use settings::{Keep, Pacing};
-pub use sink::{Breaker, Driver, Rate, Sink};
+pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};
@@ -129,6 +137,8 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Partition, _) => partition::SCALARS,
+            (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
@@ -217,6 +227,10 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[partition]]`.
+    Partition(Partition),
+    /// `[[resources]]`.
+    Resources(Resources),
     /// `[once.NAME]`.
     Once(OnceNamespace),
     /// `[sinks.NAME]`.
@@ -232,6 +246,8 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
+            (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
@@ -245,6 +261,8 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Partition(partition) => partition.name.as_str(),
+            Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
@@ -256,6 +274,8 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Partition(_) => Kind::Partition,
+            Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
             Self::Sink(_) => Kind::Sink,
             Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
@@ -266,6 +286,8 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Partition(partition) => partition.enabled,
+            Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
             Self::Sink(sink) => sink.enabled,
             Self::Pacing(_) | Self::Keep(_) => true,
@@ -298,8 +320,10 @@ mod tests {
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
         let of = [
             (Kind::Expire, "k"),
+            (Kind::Partition, "k"),
             (Kind::Once, "k"),
             (Kind::Sink, "k"),
+            (Kind::Resources, "k"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),
         ];
@@ -339,7 +363,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

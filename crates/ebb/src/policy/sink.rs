@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::field::{Invalid, Spot};
-use super::{FieldErrors, Name, Reader, Retry, Scalar, Spec, read_name, retry};
+use super::field::Invalid;
+use super::{Driver, FieldErrors, Name, Reader, Retry, Scalar, Spec, driver, read_name, retry};
 
 /// One place that events go to.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,25 +29,6 @@ pub struct Sink {
     pub breaker: Option<Breaker>,
     /// Whether events go there.
     pub enabled: bool,
-}
-
-/// How a sink is reached.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Driver {
-    /// A line in the node's log.
-    Log,
-    /// A function of the program that embeds Ebb, registered under the sink's name.
-    Handler,
-}
-
-impl Driver {
-    /// The word for it in `type`.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Log => "log",
-            Self::Handler => "handler",
-        }
-    }
 }
 
 /// So many calls in so long.
@@ -97,6 +78,20 @@ impl Default for Breaker {
 
 pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("type"),
+    Scalar::Text("url"),
+    Scalar::Text("secrets"),
+    Scalar::Text("ca"),
+    Scalar::Plain("allow_private"),
+    Scalar::Text("host"),
+    Scalar::Plain("port"),
+    Scalar::Text("tls"),
+    Scalar::Text("from"),
+    Scalar::Text("user"),
+    Scalar::Text("password"),
+    Scalar::Text("template"),
+    Scalar::Text("stream"),
+    Scalar::Text("subject"),
+    Scalar::Text("credentials"),
     Scalar::Text("description"),
     Scalar::Text("retry.base"),
     Scalar::Text("retry.max"),
@@ -109,7 +104,6 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Plain("enabled"),
 ];
 
-const TYPES: [&str; 6] = ["webhook", "smtp", "nats", "kafka", "log", "handler"];
 const HOUR: Duration = Duration::from_secs(3_600);
 
 impl Sink {
@@ -122,7 +116,7 @@ impl Sink {
         let mut reader = Reader::new(spec);
         let r = &mut reader;
         let name = read_name(r, name);
-        let driver = read_driver(r);
+        let driver = driver::read(r);
         let description = r.text("description", "\"the shop's order service\"");
         let retry = retry::read(r);
         let timeout = r.duration("timeout", "\"15s\"", Duration::from_millis(10)..=HOUR);
@@ -145,20 +139,6 @@ impl Sink {
             breaker,
             enabled,
         })
-    }
-}
-
-fn read_driver(r: &mut Reader<'_>) -> Option<Driver> {
-    r.required("type", "\"webhook\"")?;
-    let word = r.choice("type", &TYPES.map(|word| (word, word)))?;
-    match word {
-        "log" => Some(Driver::Log),
-        "handler" => Some(Driver::Handler),
-        later => {
-            let message = format!("this version of Ebb does not deliver to {later} sinks yet");
-            r.error("type", Spot::Value, Invalid::new(message));
-            None
-        }
     }
 }
 

@@ -72,3 +72,18 @@ pub(crate) fn lease(unit: &Unit, held: bool) {
 pub(crate) fn unsealed(records: u64) {
     metrics::gauge!("ebb_audit_unsealed").set(records as f64);
 }
+
+/// How long the partitions of a table last.
+pub(crate) fn runway(table: &str, seconds: u64) {
+    metrics::gauge!("ebb_partition_runway_seconds", "table" => table.to_owned()).set(seconds as f64);
+}
+
+/// What the sweeper found and what became of it: seen, dropped, spared.
+pub(crate) fn orphans(policy: &str, result: &'static str, resources: u64) {
+    metrics::counter!("ebb_orphans_total", "policy" => policy.to_owned(), "result" => result).increment(resources);
+}
+
+/// How many resources a policy has in a state.
+pub(crate) fn resources(policy: &str, state: &str, resources: u64) {
+    metrics::gauge!("ebb_resources", "policy" => policy.to_owned(), "state" => state.to_owned()).set(resources as f64);
+}

@@ -22,6 +22,7 @@ pub use work::{Status, Summary};
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::{Error, Result};
@@ -56,6 +57,17 @@ pub(crate) trait Chore: Send + Sync {
     /// Does one batch inside the fenced transaction.
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>>;
 
+    /// Whether something is to be done outside the database before the next batch.
+    fn acts(&self) -> bool {
+        false
+    }
+
+    /// Does it, in no transaction: a call to a store may take its time. It may be cut off at any moment and done again,
+    /// also by another node, so it must be something that can be repeated.
+    fn act(&mut self) -> BoxFuture<'_, Result<()>> {
+        async { Ok(()) }.boxed()
+    }
+
     /// Looks at why a batch failed; its transaction is gone by now.
     fn recover(&mut self, error: &Error) -> Recovery {
         match error.sqlstate().as_deref() {
@@ -76,7 +88,7 @@ pub(crate) trait Chore: Send + Sync {
         0
     }
 
-    /// How many rows a batch of this size may change, where sizes are not counted in rows.
+    /// How many rows a batch of this size may change, where sizes are not counted in rows; none where no budget counts.
     fn rows_in(&self, size: u64) -> u64 {
         size
     }

@@ -41,7 +41,7 @@ struct Turn {
 /// The size of a batch that changes no more rows than the budget can give at once, and how many that may be.
 fn within_budget(chore: &dyn Chore, size: u64, most: Option<u64>) -> (u64, u64) {
     let Some(most) = most else { return (size, 0) };
-    let rows = chore.rows_in(size).max(1);
+    let rows = chore.rows_in(size);
     if rows <= most {
         return (size, rows);
     }
@@ -162,13 +162,33 @@ impl Run {
     async fn batches(&mut self, run: i64, chore: &mut dyn Chore, pacer: &mut Pacer) -> Result<Option<Halt>> {
         let mut failures = 0;
         loop {
-            let Turn { permit, size, rows } = match self.clear_to_go(chore, pacer).await? {
+            let mut turn = match self.clear_to_go(chore, pacer).await? {
                 Ok(turn) => turn,
                 Err(halt) => return Ok(Some(halt)),
             };
+            let mut acted = Ok(());
+            if chore.acts() {
+                // Others take their turns while this one waits for somebody else.
+                self.shared.settle_rows(turn.rows, 0);
+                drop(turn);
+                tokio::select! {
+                    done = chore.act() => acted = done,
+                    () = self.shared.shutdown.stopping() => return Ok(Some(Halt::Shutdown)),
+                }
+                turn = match self.clear_to_go(chore, pacer).await? {
+                    Ok(turn) => turn,
+                    Err(halt) => return Ok(Some(halt)),
+                };
+            }
+            let Turn { permit, size, rows } = turn;
             let began = Instant::now();
-            let done = self.batch(run, chore, size).await;
-            self.shared.settle_rows(rows, done.as_ref().map_or(0, |outcome| outcome.changed));
+            let done = match acted {
+                Ok(()) => self.batch(run, chore, size).await,
+                Err(error) => Err(error),
+            };
+            if rows > 0 {
+                self.shared.settle_rows(rows, done.as_ref().map_or(0, |outcome| outcome.changed));
+            }
             match done {
                 Ok(outcome) => {
                     let took = began.elapsed();

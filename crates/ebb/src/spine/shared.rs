@@ -115,8 +115,8 @@ impl Shared {
     /// Takes rows from the budget before a batch begins, or says how long until they are there.
     pub(crate) fn take_rows(&self, rows: u64) -> Result<(), Duration> {
         match &mut self.state().rows {
-            Some(budget) => budget.take(Instant::now(), rows as f64),
-            None => Ok(()),
+            Some(budget) if rows > 0 => budget.take(Instant::now(), rows as f64),
+            _ => Ok(()),
         }
     }
 

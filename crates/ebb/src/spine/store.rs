@@ -50,7 +50,6 @@ pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Resul
         .bind(claim.holder)
         .bind(claim.generation)
         .bind(claim.policy_version)
-        .bind(claim.unit.chore.as_str())
         .bind(&claim.unit.policy)
         .fetch_optional(connection)
         .await?)

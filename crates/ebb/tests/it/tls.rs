@@ -13,12 +13,20 @@ fn openssl(dir: &Path, args: &str) {
     assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A certificate authority, and a certificate for `localhost` that it signed.
-fn authority(dir: &Path, name: &str) {
+/// A certificate authority.
+pub(crate) fn authority(dir: &Path, name: &str) {
     openssl(
         dir,
         &format!("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {name}.key -out {name}.crt -subj /CN={name}"),
     );
+}
+
+/// A certificate for `localhost`, signed by an authority.
+pub(crate) fn certificate(dir: &Path, authority: &str) {
+    openssl(dir, "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
+    std::fs::write(dir.join("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
+    let signed = format!("-CA {authority}.crt -CAkey {authority}.key -CAcreateserial -days 2 -extfile names");
+    openssl(dir, &format!("x509 -req -in server.csr {signed} -out server.crt"));
 }
 
 #[tokio::test]
@@ -26,12 +34,7 @@ async fn a_server_is_who_its_certificate_says() {
     let (dir, server) = (TempDir::new(), own_server());
     authority(dir.path(), "right");
     authority(dir.path(), "wrong");
-    openssl(dir.path(), "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-    std::fs::write(dir.path().join("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
-    openssl(
-        dir.path(),
-        "x509 -req -in server.csr -CA right.crt -CAkey right.key -CAcreateserial -days 2 -extfile names -out server.crt",
-    );
+    certificate(dir.path(), "right");
     for file in ["server.crt", "server.key"] {
         let to = server.dir().join(file);
         std::fs::copy(dir.path().join(file), &to).unwrap();

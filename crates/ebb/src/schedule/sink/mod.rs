@@ -2,11 +2,18 @@
 //! node, with its limits. Invariants: the bytes of an occurrence are the same on every attempt, its id tells the
 //! receiver a repeat, and a sink never decides what becomes of an event: that is the claim's business.
 
+mod address;
 mod breaker;
 mod envelope;
 mod log;
+mod mail;
+mod nats;
 mod outlet;
 mod rate;
+mod signature;
+mod smtp;
+mod tls;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +97,8 @@ pub enum Refusal {
     Breaker,
     /// The sink's rate is used up for the moment.
     Rate,
+    /// The receiver asked not to be called for a while.
+    Asked,
 }
 
 impl Refusal {
@@ -98,6 +107,7 @@ impl Refusal {
         match self {
             Self::Breaker => "breaker",
             Self::Rate => "rate",
+            Self::Asked => "retry_after",
         }
     }
 }

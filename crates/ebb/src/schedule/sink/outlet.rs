@@ -12,7 +12,10 @@ use tokio::time::Instant;
 
 use super::breaker::{Breaker, Pass, Turn};
 use super::log::Log;
+use super::nats::Nats;
 use super::rate::Bucket;
+use super::smtp::Smtp;
+use super::webhook::Webhook;
 use super::{Delivery, Refusal, Sink, Verdict};
 use crate::config::Env;
 use crate::policy::{self, Driver, Retry};
@@ -50,15 +53,26 @@ pub struct Outlet {
 struct Limits {
     rate: Option<Bucket>,
     breaker: Option<Breaker>,
+    /// The receiver asked for a break until then.
+    quiet_until: Option<Instant>,
     disabled: bool,
+}
+
+impl Limits {
+    /// How much of the break that the receiver asked for is left.
+    fn quiet(&self, now: Instant) -> Duration {
+        self.quiet_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
 }
 
 impl Outlet {
     /// Opens a sink that Ebb drives itself. What the configuration names (secrets, files) is read now; the receiver is
     /// reached with the first delivery.
     pub fn open(sink: &policy::Sink, surroundings: &Surroundings) -> Result<Self> {
-        let _ = surroundings;
         let driver: Arc<dyn Sink> = match &sink.driver {
+            Driver::Webhook(webhook) => Arc::new(Webhook::open(webhook, sink.concurrency, surroundings)?),
+            Driver::Smtp(smtp) => Arc::new(Smtp::open(smtp, surroundings)?),
+            Driver::Nats(nats) => Arc::new(Nats::open(nats, surroundings)?),
             Driver::Log => Arc::new(Log { name: sink.name.to_string() }),
             Driver::Handler => {
                 return Err(Error::config(format!("no handler is registered for the sink {}", sink.name)).with_hint(
@@ -81,6 +95,7 @@ impl Outlet {
             limits: Mutex::new(Limits {
                 rate: sink.rate.map(|rate| Bucket::new(rate, now)),
                 breaker: sink.breaker.map(Breaker::new),
+                quiet_until: None,
                 disabled: false,
             }),
         }
@@ -90,7 +105,7 @@ impl Outlet {
     pub fn free(&self) -> usize {
         let now = Instant::now();
         let mut limits = self.limits();
-        if limits.disabled {
+        if limits.disabled || !limits.quiet(now).is_zero() {
             return 0;
         }
         let tokens = limits.rate.as_mut().map_or(usize::MAX, |rate| rate.free(now));
@@ -105,7 +120,7 @@ impl Outlet {
         let mut limits = self.limits();
         let tokens = limits.rate.as_mut().map(|rate| rate.wait(now));
         let probe = limits.breaker.as_ref().and_then(|breaker| breaker.wait(now));
-        tokens.max(probe).filter(|wait| !wait.is_zero())
+        tokens.max(probe).max(Some(limits.quiet(now))).filter(|wait| !wait.is_zero())
     }
 
     /// No call takes longer than this.
@@ -146,6 +161,10 @@ impl Outlet {
             return Err(Verdict::Disabled { error: "the receiver wants no more events".into() });
         }
         let refused = |reason| move |until| Verdict::Refused { reason, until };
+        let quiet = limits.quiet(now);
+        if !quiet.is_zero() {
+            return Err(refused(Refusal::Asked)(quiet));
+        }
         // The rate first: a probe that then waits for a token would block the next one.
         let wait = match &mut limits.rate {
             Some(rate) => rate.take(now, PATIENCE).map_err(refused(Refusal::Rate))?,
@@ -158,6 +177,9 @@ impl Outlet {
     fn judge(&self, pass: Option<Pass>, verdict: &Verdict) {
         let mut limits = self.limits();
         limits.disabled |= matches!(verdict, Verdict::Disabled { .. });
+        if let Verdict::Failed { retry_after: Some(wait), .. } = verdict {
+            limits.quiet_until = limits.quiet_until.max(Some(Instant::now() + *wait));
+        }
         // Who refuses one event for what it is, is alive.
         let alive = !matches!(verdict, Verdict::Failed { permanent: false, .. });
         let turn = match (&mut limits.breaker, pass) {

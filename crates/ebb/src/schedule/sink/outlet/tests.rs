@@ -148,6 +148,25 @@ async fn calls_start_at_the_sinks_rate() {
     assert_eq!(outlet.free_in(), Some(Duration::from_millis(500)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_asks_for_a_break_gets_it() {
+    struct Busy;
+    impl Sink for Busy {
+        fn deliver<'a>(&'a self, _: &'a Delivery) -> BoxFuture<'a, Verdict> {
+            let retry_after = Some(Duration::from_secs(20));
+            async move { Verdict::Failed { error: "429".into(), permanent: false, retry_after, response: None } }
+                .boxed()
+        }
+    }
+    let outlet = Outlet::with_handler(&sink(json!({})), Arc::new(Busy));
+    outlet.deliver(&delivery()).await;
+    assert_eq!((outlet.free(), outlet.free_in()), (0, Some(Duration::from_secs(20))));
+    let refused = outlet.deliver(&delivery()).await;
+    assert_eq!(refused, Verdict::Refused { reason: Refusal::Asked, until: Duration::from_secs(20) });
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!((outlet.free(), outlet.free_in()), (16, None));
+}
+
 #[tokio::test]
 async fn a_receiver_that_wants_no_more_gets_no_more() {
     struct Gone;

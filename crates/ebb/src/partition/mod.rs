@@ -1,0 +1,79 @@
+//! partition: big tables split by time, whose next partitions always exist and whose expired ones go at once.
+//! Invariants: no DEFAULT partition, so that nothing is read under a lock; a partition leaves its table in three steps
+//! that are each written down (decided, detached, dropped), and the last asks every condition again under its lock.
+
+pub(crate) mod store;
+pub(crate) mod upkeep;
+pub(crate) mod work;
+
+mod list;
+
+pub use list::{Detached, Listed, Listing, list, statements};
+
+use sqlx::PgConnection;
+
+use crate::pg::catalog::{self, Table};
+use crate::pg::{Ident, Relation};
+use crate::policy::Partition;
+use crate::{Error, Result};
+
+/// A table that a policy can look after.
+#[derive(Debug, Clone)]
+pub(crate) struct Partitioned {
+    pub(crate) table: Table,
+    pub(crate) column: Ident,
+    /// What the column can say about time: see the migration.
+    pub(crate) kind: String,
+}
+
+/// Finds a policy's table and refuses what upkeep cannot work on, saying how it could.
+pub(crate) async fn partitioned(connection: &mut PgConnection, policy: &Partition) -> Result<Partitioned> {
+    let table = catalog::table(connection, &policy.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, &policy.column).await?;
+    let label = table.relation.label();
+    let unit = policy.unit_word();
+    let shape = store::partitioned(connection, table.oid, column.name.as_str(), unit).await?;
+    if shape.relkind != "p" {
+        return Err(Error::config(format!("table {label} is not partitioned")).with_hint(format!(
+            "`ebb partition adopt {label} --column {} --by {}` splits it online",
+            policy.column,
+            policy.by.as_str()
+        )));
+    }
+    if shape.strategy.as_deref() != Some("r") || shape.key_column.as_deref() != Some(column.name.as_str()) {
+        let key = shape.key_definition.unwrap_or_default();
+        return Err(Error::config(format!("table {label} is partitioned by {key}, not by RANGE ({})", policy.column))
+            .with_hint(
+                "upkeep by time needs one plain column; name that column, or leave this table to its own tool",
+            ));
+    }
+    let Some(kind) = shape.kind else {
+        let message = format!("column {} of {label} is {}, which tells no time", policy.column, column.base_type);
+        return Err(Error::config(message).with_hint(
+            "it must be timestamptz, timestamp, date, uuid (version 7), bigint with unit = \"s\" or \"ms\", or integer seconds",
+        ));
+    };
+    if unit.is_some() && !["s", "ms"].contains(&kind.as_str()) {
+        return Err(Error::config(format!(
+            "`unit` is for integer columns, and {} is {}",
+            policy.column, column.base_type
+        ))
+        .with_hint("take it out"));
+    }
+    if let Some(default) = shape.default_partition {
+        return Err(refuse_default(&table.relation, &default));
+    }
+    Ok(Partitioned { table, column: column.name, kind })
+}
+
+/// A DEFAULT partition is read under a lock whenever another is added, and forbids DETACH CONCURRENTLY.
+fn refuse_default(parent: &Relation, default: &str) -> Error {
+    Error::config(format!(
+        "table {} has the DEFAULT partition {default}: adding any other would read it under a lock, and nothing could be detached concurrently",
+        parent.label()
+    ))
+    .with_hint(format!(
+        "detach it: ALTER TABLE {parent} DETACH PARTITION {default}; then `ebb apply`; then move what is in it: \
+         INSERT INTO {parent} SELECT * FROM {default}; DROP TABLE {default};"
+    ))
+}

@@ -1,0 +1,6 @@
+-- Pages of the partitions that would go ($2) and of all partitions ($1): what the brake compares. Reads file sizes, so
+-- it is asked only when something expired.
+SELECT COALESCE(sum(pg_catalog.pg_relation_size(t.relid)) FILTER (WHERE t.relid::oid = ANY (SELECT x::oid FROM unnest($2::int8[]) x)), 0)::int8 / 8192 AS expired,
+       COALESCE(sum(pg_catalog.pg_relation_size(t.relid)), 0)::int8 / 8192 AS total
+FROM pg_catalog.pg_partition_tree($1::int8::oid::regclass) t
+WHERE t.isleaf

@@ -1,0 +1,362 @@
+//! What the partition duty says to the database: looks at the catalog, and the three steps out of a table.
+//! Invariant: names reach SQL only through the quoting types, found again by oid in the transaction that uses them.
+
+use std::time::Duration;
+
+use jiff_sqlx::Timestamp as PgTimestamp;
+use sqlx::postgres::types::PgInterval;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::Partitioned;
+use crate::audit::Moment;
+use crate::pg::{Ident, Relation};
+use crate::policy::{Expired, Partition};
+use crate::{Error, Result, sql};
+
+/// How a table is partitioned, if at all.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Shape {
+    pub(crate) relkind: String,
+    pub(crate) strategy: Option<String>,
+    pub(crate) key_column: Option<String>,
+    pub(crate) key_definition: Option<String>,
+    pub(crate) default_partition: Option<String>,
+    pub(crate) kind: Option<String>,
+}
+
+pub(crate) async fn partitioned(
+    connection: &mut PgConnection,
+    oid: u32,
+    column: &str,
+    unit: Option<&str>,
+) -> Result<Shape> {
+    Ok(sql!("partitioned" as Shape).bind(i64::from(oid)).bind(column).bind(unit).fetch_one(connection).await?)
+}
+
+/// How it stands with the partitions of a table.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Look {
+    pub(crate) now: PgTimestamp,
+    pub(crate) partitions: i64,
+    pub(crate) missing: i64,
+    pub(crate) runway_until: PgTimestamp,
+    pub(crate) expired: Vec<i64>,
+    pub(crate) pending: Vec<i64>,
+}
+
+pub(crate) async fn look(connection: &mut PgConnection, policy: &Partition, on: &Partitioned) -> Result<Look> {
+    Ok(sql!("look" as Look)
+        .bind(i64::from(on.table.oid))
+        .bind(&on.kind)
+        .bind(policy.by.as_str())
+        .bind(policy.ahead as i32)
+        .bind(policy.zone.name())
+        .bind(policy.keep.map(|keep| keep.to_interval()))
+        .fetch_one(connection)
+        .await?)
+}
+
+/// A partition that a policy has taken out, or is about to.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Leaving {
+    pub(crate) oid: i64,
+    pub(crate) relation: String,
+    pub(crate) state: String,
+    pub(crate) lower_bound: String,
+    pub(crate) upper_bound: String,
+    pub(crate) detached_at: Option<Moment>,
+    pub(crate) schema_name: Option<String>,
+    pub(crate) table_name: Option<String>,
+    pub(crate) attached: bool,
+    pub(crate) pending: bool,
+    pub(crate) due: bool,
+}
+
+impl Leaving {
+    /// Its name now; none when it is gone.
+    pub(crate) fn name(&self) -> Option<Relation> {
+        Some(Relation::new(self.schema_name.as_ref()?, self.table_name.as_ref()?))
+    }
+}
+
+pub(crate) async fn leaving(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+) -> Result<Vec<Leaving>> {
+    let stays: Option<PgInterval> = match policy.expired {
+        Expired::Drop => Some(PgInterval { months: 0, days: 0, microseconds: 0 }),
+        Expired::Detach(stays) => stays.map(|term| term.to_interval()),
+    };
+    Ok(sql!("detached" as Leaving)
+        .bind(policy.name.as_str())
+        .bind(&on.kind)
+        .bind(policy.zone.name())
+        .bind(policy.keep.map(|keep| keep.to_interval()))
+        .bind(stays)
+        .fetch_all(connection)
+        .await?)
+}
+
+/// Makes missing partitions; how many.
+pub(crate) async fn add(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+    at_most: i32,
+) -> Result<u64> {
+    let made: i32 = sql!("add_partitions" scalar i32)
+        .bind(i64::from(on.table.oid))
+        .bind(on.column.as_str())
+        .bind(policy.by.as_str())
+        .bind(policy.ahead as i32)
+        .bind(policy.unit_word())
+        .bind(policy.zone.name())
+        .bind(at_most)
+        .fetch_one(connection)
+        .await?;
+    Ok(made.max(0) as u64)
+}
+
+/// Writes down that a partition is to leave; false when it is not expired after all.
+pub(crate) async fn decide(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+    partition: i64,
+) -> Result<bool> {
+    let done = sql!("decide")
+        .bind(i64::from(on.table.oid))
+        .bind(&on.kind)
+        .bind(partition)
+        .bind(policy.name.as_str())
+        .bind(policy.keep.map(|keep| keep.to_interval()))
+        .bind(policy.zone.name())
+        .bind(on.table.relation.label())
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Where a partition is.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Place {
+    schema_name: String,
+    table_name: String,
+    pub(crate) parent: Option<i64>,
+    pub(crate) pending: bool,
+}
+
+impl Place {
+    pub(crate) fn relation(&self) -> Relation {
+        Relation::new(&self.schema_name, &self.table_name)
+    }
+}
+
+pub(crate) async fn place(connection: &mut PgConnection, oid: i64) -> Result<Option<Place>> {
+    Ok(sql!("place" as Place).bind(oid).fetch_optional(connection).await?)
+}
+
+/// Takes a partition out of its table without blocking it, on a session of its own; ends what an earlier try began.
+pub(crate) async fn detach(
+    session: &mut PgConnection,
+    parent: &Relation,
+    partition: &Relation,
+    pending: bool,
+    role: Option<&Ident>,
+    within: Duration,
+) -> Result<()> {
+    let (ms, lock_ms) = (within.as_millis(), (within / 2).as_millis());
+    let mut set = format!("SET statement_timeout = {ms}; SET lock_timeout = {lock_ms}; SET search_path = pg_catalog");
+    if let Some(role) = role {
+        set += &format!("; SET ROLE {role}");
+    }
+    sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *session).await?;
+    let how = if pending { "FINALIZE" } else { "CONCURRENTLY" };
+    let sql = format!("ALTER TABLE {parent} DETACH PARTITION {partition} {how}");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(session).await?;
+    Ok(())
+}
+
+/// The same inside the batch, where no session can be had: short, but exclusive.
+pub(crate) async fn detach_plainly(
+    connection: &mut PgConnection,
+    parent: &Relation,
+    partition: &Relation,
+    pending: bool,
+) -> Result<()> {
+    let how = if pending { " FINALIZE" } else { "" };
+    let sql = format!("ALTER TABLE {parent} DETACH PARTITION {partition}{how}");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn note_detached(connection: &mut PgConnection, oid: i64) -> Result<()> {
+    sql!("note_detached").bind(oid).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn forget_detached(connection: &mut PgConnection, oid: i64) -> Result<()> {
+    sql!("forget_detached").bind(oid).execute(connection).await?;
+    Ok(())
+}
+
+/// What is in a partition that is about to go.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Contents {
+    pub(crate) rows: i64,
+    pub(crate) counted: bool,
+    pub(crate) oldest: Option<Moment>,
+    pub(crate) newest: Option<Moment>,
+    /// Whether its newest row is past `keep` too.
+    pub(crate) due: bool,
+}
+
+/// Partitions up to so many pages are counted; of larger ones the record has the estimate of their statistics.
+const COUNT_UP_TO_PAGES: u64 = 131_072;
+
+/// Locks a detached partition against everybody and looks at its rows.
+pub(crate) async fn lock_and_look(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+    partition: &Relation,
+) -> Result<Contents> {
+    let column = &on.column;
+    sqlx::raw_sql(AssertSqlSafe(format!("LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE")))
+        .execute(&mut *connection)
+        .await?;
+    let edge = |order: &str| {
+        format!(
+            "ebb.partition_moment($1, (SELECT {column}::text FROM {partition} WHERE {column} IS NOT NULL \
+             ORDER BY {column} {order} LIMIT 1)) AT TIME ZONE ebb.partition_zone($1, $2)"
+        )
+    };
+    let relation = crate::pg::Literal(&partition.to_string()).to_string();
+    let sql = format!(
+        "WITH edges AS (SELECT {} AS oldest, {} AS newest),
+              size AS (SELECT pg_relation_size({relation}) / 8192 <= {COUNT_UP_TO_PAGES} AS counted)
+         SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
+                ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
+                size.counted, edges.oldest, edges.newest,
+                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due
+         FROM edges, size",
+        edge("ASC"),
+        edge("DESC")
+    );
+    Ok(sqlx::query_as(AssertSqlSafe(sql))
+        .persistent(false)
+        .bind(&on.kind)
+        .bind(policy.zone.name())
+        .bind(policy.keep.map(|keep| keep.to_interval()))
+        .fetch_one(connection)
+        .await?)
+}
+
+pub(crate) async fn drop_table(connection: &mut PgConnection, partition: &Relation) -> Result<()> {
+    let dropped = sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {partition}"))).execute(connection).await;
+    dropped.map_err(|error| {
+        let error = Error::from(error);
+        match error.sqlstate().as_deref() {
+            Some("2BP01") => error.with_hint(format!(
+                "something depends on {} itself; drop that, or name the partitioned table in it instead",
+                partition.label()
+            )),
+            _ => error,
+        }
+    })?;
+    Ok(())
+}
+
+/// Rows in partitions that would go, counted up to a limit, and how much of the table they are.
+pub(crate) async fn weigh(connection: &mut PgConnection, on: &Partitioned, expired: &[i64]) -> Result<(u64, f64)> {
+    let (pages, total): (i64, i64) =
+        sql!("sizes" as (i64, i64)).bind(i64::from(on.table.oid)).bind(expired).fetch_one(&mut *connection).await?;
+    let share = if total > 0 { pages as f64 / total as f64 } else { 0.0 };
+    let mut rows = 0;
+    for oid in expired {
+        let Some(place) = place(connection, *oid).await? else { continue };
+        let relation = place.relation();
+        let sql = if pages as u64 <= COUNT_UP_TO_PAGES {
+            format!("SELECT count(*) FROM {relation}")
+        } else {
+            let name = crate::pg::Literal(&relation.to_string()).to_string();
+            format!("SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {name}::regclass")
+        };
+        let here: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+        rows += here.max(0) as u64;
+    }
+    Ok((rows, share))
+}
+
+pub(crate) async fn allowance(connection: &mut PgConnection, policy: &str) -> Result<Option<u64>> {
+    let allowed: Option<Option<i64>> = sql!("brake" scalar Option<i64>).bind(policy).fetch_optional(connection).await?;
+    Ok(allowed.flatten().map(|rows| rows.max(0) as u64))
+}
+
+pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, rows: u64, limit: &str) -> Result<()> {
+    sql!("trip_brake").bind(policy).bind(rows as i64).bind(limit).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    sql!("release_brake").bind(policy).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn use_allowance(connection: &mut PgConnection, policy: &str, rows: u64) -> Result<()> {
+    sql!("use_allowance").bind(policy).bind(rows as i64).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn note_runway(connection: &mut PgConnection, unit: &str, words: &str) -> Result<()> {
+    sql!("note_runway").bind(unit).bind(words).execute(connection).await?;
+    Ok(())
+}
+
+/// Who is in the way, in words.
+pub(crate) async fn in_the_way(connection: &mut PgConnection, tables: &[i64]) -> Result<Option<String>> {
+    let found: Option<(i32, String, String, f64)> =
+        sql!("lockers" as (i32, String, String, f64)).bind(tables).fetch_optional(connection).await?;
+    Ok(found.map(|(pid, application, query, seconds)| {
+        let who = if application.is_empty() { String::new() } else { format!(" ({application})") };
+        format!("pid {pid}{who} has been in a transaction for {seconds:.0} s: {query}")
+    }))
+}
+
+/// Statements on the user's tables run under the policy's role.
+pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if let Some(role) = role {
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if role.is_some() {
+        sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// A partition as people see it.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Bounds {
+    pub(crate) schema_name: String,
+    pub(crate) table_name: String,
+    pub(crate) lower_bound: Option<String>,
+    pub(crate) upper_bound: Option<String>,
+    pub(crate) rows: i64,
+    pub(crate) bytes: i64,
+    pub(crate) state: String,
+}
+
+pub(crate) async fn bounds(
+    connection: &mut PgConnection,
+    oid: u32,
+    kind: &str,
+    zone: &str,
+    keep: Option<PgInterval>,
+) -> Result<Vec<Bounds>> {
+    Ok(sql!("bounds" as Bounds).bind(i64::from(oid)).bind(kind).bind(zone).bind(keep).fetch_all(connection).await?)
+}

@@ -1,0 +1,177 @@
+//! One run of upkeep: what is missing ahead is made, what is expired leaves its table and goes. Each batch is one step,
+//! and the steps are read again from the database at the start of every run, so a run that died is simply gone on with.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::{Partitioned, store};
+use crate::audit::Entry;
+use crate::pg::{Database, Ident};
+use crate::policy::Partition;
+use crate::spine::batch::Batch;
+use crate::spine::{Chore, Outcome, Recovery};
+use crate::{Error, Result};
+
+/// A detach that cannot end for so long (somebody's old transaction) is left pending and finalized later.
+const DETACH_WITHIN: Duration = Duration::from_secs(6);
+
+/// One step of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// Makes the next partition that is missing.
+    Add,
+    /// Writes down that a partition is to leave.
+    Decide(i64),
+    /// Takes it out of its table, or ends what an earlier try began.
+    Detach(i64),
+    /// Drops it, when it is out and due.
+    Drop(i64),
+}
+
+/// A run over one table.
+pub(crate) struct Upkeep {
+    pub(crate) policy: Arc<Partition>,
+    pub(crate) on: Partitioned,
+    pub(crate) database: Database,
+    pub(crate) steps: VecDeque<Step>,
+    pub(crate) made: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Upkeep {
+    fn role(&self) -> Option<Ident> {
+        self.policy.role.as_ref().map(Ident::new)
+    }
+
+    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        let Some(step) = self.steps.front().cloned() else { return Ok(Outcome::default()) };
+        let changed = match step {
+            Step::Add => self.add(batch).await?,
+            Step::Decide(oid) => {
+                if store::decide(batch.connection(), &self.policy, &self.on, oid).await? {
+                    self.steps.insert(1, Step::Detach(oid));
+                }
+                0
+            }
+            Step::Detach(oid) => {
+                self.detach(batch, oid).await?;
+                0
+            }
+            Step::Drop(oid) => self.drop(batch, oid).await?,
+        };
+        self.steps.pop_front();
+        Ok(Outcome { changed, more: !self.steps.is_empty() })
+    }
+
+    async fn add(&mut self, batch: &mut Batch) -> Result<u64> {
+        let role = self.role();
+        store::as_role(batch.connection(), role.as_ref()).await?;
+        let made = store::add(batch.connection(), &self.policy, &self.on, 1).await?;
+        store::back_from_role(batch.connection(), role.as_ref()).await?;
+        self.made += made;
+        Ok(0)
+    }
+
+    /// Not in the batch's transaction, which could not run it; that one keeps the lease meanwhile and notes the result.
+    async fn detach(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
+        let place = store::place(batch.connection(), oid).await?;
+        if let Some(place) = place.filter(|place| place.parent == Some(i64::from(self.on.table.oid))) {
+            let (parent, partition, role) = (&self.on.table.relation, place.relation(), self.role());
+            if self.database.has_sessions().await? {
+                let mut session = self.database.session("ebb/detach").await?;
+                store::detach(&mut session, parent, &partition, place.pending, role.as_ref(), DETACH_WITHIN).await?;
+            } else {
+                store::as_role(batch.connection(), role.as_ref()).await?;
+                store::detach_plainly(batch.connection(), parent, &partition, place.pending).await?;
+                store::back_from_role(batch.connection(), role.as_ref()).await?;
+            }
+            tracing::info!(policy = %self.policy.name, partition = partition.label(), "Detached an expired partition");
+        }
+        store::note_detached(batch.connection(), oid).await?;
+        self.steps.insert(1, Step::Drop(oid));
+        Ok(())
+    }
+
+    /// Everything that allows it is asked again, under a lock that nobody shares.
+    async fn drop(&mut self, batch: &mut Batch, oid: i64) -> Result<u64> {
+        let role = self.role();
+        let leaving = store::leaving(batch.connection(), &self.policy, &self.on).await?;
+        let Some(leaving) = leaving.into_iter().find(|leaving| leaving.oid == oid) else { return Ok(0) };
+        let Some(partition) = leaving.name() else {
+            // Somebody dropped it by hand.
+            store::forget_detached(batch.connection(), oid).await?;
+            return Ok(0);
+        };
+        if !leaving.due {
+            return Ok(0);
+        }
+        store::as_role(batch.connection(), role.as_ref()).await?;
+        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition).await?;
+        if !contents.due {
+            return Err(Error::refused(format!(
+                "partition {} is past its time, but its newest row ({}) is not",
+                partition.label(),
+                contents.newest.map_or_else(String::new, |newest| newest.to_string()),
+            ))
+            .with_hint("look at that row; attach the partition again, or drop it by hand"));
+        }
+        store::drop_table(batch.connection(), &partition).await?;
+        store::back_from_role(batch.connection(), role.as_ref()).await?;
+        store::forget_detached(batch.connection(), oid).await?;
+        self.record(batch, &partition.label(), &leaving, &contents).await?;
+        self.dropped += 1;
+        Ok(contents.rows.max(0) as u64)
+    }
+
+    async fn record(
+        &self,
+        batch: &mut Batch,
+        partition: &str,
+        leaving: &store::Leaving,
+        contents: &store::Contents,
+    ) -> Result<()> {
+        let claim = &batch.claim;
+        let mut entry = Entry::new("drop_partition", "ebb");
+        entry.policy = Some(claim.unit.policy.clone());
+        entry.policy_version = Some(claim.policy_version);
+        entry.relation = Some(partition.to_owned());
+        entry.rows = contents.rows;
+        entry.due_from = contents.oldest;
+        entry.due_to = contents.newest;
+        entry.run = Some(batch.run);
+        entry.node = Some(claim.node.clone());
+        entry.details = serde_json::json!({
+            "table": self.on.table.relation.label(), "from": leaving.lower_bound, "to": leaving.upper_bound,
+            "counted": contents.counted,
+        });
+        entry.insert(batch.connection()).await?;
+        Ok(())
+    }
+}
+
+impl Chore for Upkeep {
+    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
+        self.step(batch).boxed()
+    }
+
+    fn recover(&mut self, error: &Error) -> Recovery {
+        match error.sqlstate().as_deref() {
+            Some("55P03" | "57014" | "40P01" | "40001") => Recovery::Again,
+            // Between the look and the detach somebody else began one, or attached a DEFAULT partition.
+            _ => Recovery::GiveUp,
+        }
+    }
+
+    fn cutoff(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn shape(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,287 @@
+//! partition as the spine sees it: one [`Work`] for each policy, leased by one node at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+
+use super::upkeep::{Step, Upkeep};
+use super::{Partitioned, partitioned, store};
+use crate::pg::Database;
+use crate::policy::{Brake, Cadence, Mode, Partition, Stored, human};
+use crate::spine::metrics;
+use crate::spine::pacing::Pacer;
+use crate::spine::unit::{ChoreKind, Unit};
+use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::{Error, Result, policy};
+
+/// A brake that nobody wrote does not stop runs up to this size: a small table is often due as a whole.
+const DEFAULT_APPLIES_ABOVE: u64 = 10_000;
+
+/// The upkeep of one policy's table.
+pub(crate) struct PartitionWork {
+    unit: Unit,
+    policy: Arc<Partition>,
+    stored: Stored,
+    on: Partitioned,
+    database: Database,
+}
+
+impl PartitionWork {
+    /// Looks the table up; an error of configuration when the policy cannot be about it.
+    pub(crate) async fn find(database: &Database, policy: Partition, stored: &Stored) -> Result<Self> {
+        let mut tx = database.read().await?;
+        let on = partitioned(&mut tx, &policy).await?;
+        tx.commit().await?;
+        let leaf = on.table.relation.label();
+        let unit = Unit { chore: ChoreKind::Partition, policy: policy.name.to_string(), leaf };
+        Ok(Self { unit, policy: policy.into(), stored: stored.clone(), on, database: database.clone() })
+    }
+
+    async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
+        let on = partitioned(connection, &self.policy).await?;
+        let look = store::look(connection, &self.policy, &on).await?;
+        self.show_runway(connection, &look).await?;
+        let mut steps: std::collections::VecDeque<Step> =
+            std::iter::repeat_n(Step::Add, look.missing.max(0) as usize).collect();
+        let leaving = store::leaving(connection, &self.policy, &on).await?;
+        let known = |oid: &i64| leaving.iter().any(|leaving| leaving.oid == *oid);
+        let expired: Vec<i64> = look.expired.iter().copied().filter(|oid| !known(oid)).collect();
+        if self.policy.mode == Mode::Observe {
+            return self.observed(on, steps, expired.len()).await;
+        }
+        for one in &leaving {
+            match (one.state.as_str(), one.name()) {
+                // What was decided before a crash is decided again: `keep` may be longer by now.
+                ("detaching", Some(_)) if !one.pending && one.attached => steps.push_back(Step::Decide(one.oid)),
+                ("detaching", _) => steps.push_back(Step::Detach(one.oid)),
+                (_, None) => steps.push_back(Step::Drop(one.oid)),
+                _ if one.due => steps.push_back(Step::Drop(one.oid)),
+                _ => {}
+            }
+        }
+        // A detach that somebody else began and lost hides rows that are not expired: it must be ended, whoever began it.
+        let lost = look.pending.iter().copied().filter(|oid| !known(oid) && !expired.contains(oid));
+        for oid in lost {
+            tracing::warn!(policy = %self.policy.name, table = self.unit.leaf, partition = oid,
+                "A detach that is not Ebb's is pending; finish it with ALTER TABLE … DETACH PARTITION … FINALIZE");
+        }
+        let mut due = None;
+        if !expired.is_empty() {
+            let (rows, share) = store::weigh(connection, &on, &expired).await?;
+            due = Some(rows);
+            if let Some(limit) = exceeded(&self.policy.brake, rows, share) {
+                let allowed = store::allowance(connection, &self.unit.policy).await?;
+                if allowed.is_none_or(|allowed| allowed < rows) {
+                    return self.braked(connection, on, steps, rows, &limit).await;
+                }
+            } else {
+                store::release_brake(connection, &self.unit.policy).await?;
+            }
+            steps.extend(expired.into_iter().map(Step::Decide));
+        }
+        if steps.is_empty() {
+            return Ok(Prepared::Idle);
+        }
+        Ok(self.go(on, steps, due))
+    }
+
+    fn go(&self, on: Partitioned, steps: std::collections::VecDeque<Step>, due: Option<u64>) -> Prepared {
+        let (policy, database) = (self.policy.clone(), self.database.clone());
+        let chore = Box::new(Upkeep { policy, on, database, steps, made: 0, dropped: 0 });
+        Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
+    }
+
+    /// Observing deletes nothing; what is missing ahead is made all the same.
+    async fn observed(
+        &self,
+        on: Partitioned,
+        steps: std::collections::VecDeque<Step>,
+        expired: usize,
+    ) -> Result<Prepared> {
+        if !steps.is_empty() {
+            return Ok(self.go(on, steps, None));
+        }
+        if expired == 0 {
+            return Ok(Prepared::Idle);
+        }
+        let note = format!("{expired} partitions are expired; mode = \"observe\" drops nothing");
+        Ok(Prepared::Ended { status: Status::Observed, due: expired as u64, note })
+    }
+
+    /// Too much would go: it asks first. What is missing ahead is made all the same.
+    async fn braked(
+        &self,
+        connection: &mut PgConnection,
+        on: Partitioned,
+        steps: std::collections::VecDeque<Step>,
+        rows: u64,
+        limit: &str,
+    ) -> Result<Prepared> {
+        store::trip_brake(connection, &self.unit.policy, rows, limit).await?;
+        if !steps.is_empty() {
+            return Ok(self.go(on, steps, Some(rows)));
+        }
+        let note = format!(
+            "partitions with {rows} rows are expired, more than the brake allows ({limit}); \
+             let them go with: ebb resume {} --allow {rows}",
+            self.unit.policy
+        );
+        Ok(Prepared::Ended { status: Status::Braked, due: rows, note })
+    }
+
+    async fn show_runway(&self, connection: &mut PgConnection, look: &store::Look) -> Result<()> {
+        let (now, until) = (look.now.to_jiff(), look.runway_until.to_jiff());
+        let seconds = until.as_second().saturating_sub(now.as_second()).max(0) as u64;
+        metrics::runway(&self.unit.leaf, seconds);
+        let whole_days = Duration::from_secs(seconds / 86_400 * 86_400);
+        let words = format!(
+            "{} partitions, the last one ahead ends {} ({} from now)",
+            look.partitions,
+            until.strftime("%Y-%m-%d"),
+            human(whole_days)
+        );
+        store::note_runway(connection, &self.unit.to_string(), &words).await
+    }
+
+    async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {
+        let mut tx = database.read().await?;
+        if summary.rows > 0 {
+            store::use_allowance(&mut tx, &self.unit.policy, summary.rows).await?;
+        }
+        let look = store::look(&mut tx, &self.policy, &self.on).await?;
+        self.show_runway(&mut tx, &look).await?;
+        if summary.status == Status::Failed {
+            let mut tables = look.expired;
+            tables.push(i64::from(self.on.table.oid));
+            if let Some(who) = store::in_the_way(&mut tx, &tables).await? {
+                tracing::warn!(policy = %self.policy.name, table = self.unit.leaf, who, "Perhaps in the way");
+            }
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+/// The limit that is exceeded, in words.
+fn exceeded(brake: &Brake, rows: u64, share: f64) -> Option<String> {
+    if let Some(limit) = brake.rows.filter(|limit| rows > *limit) {
+        return Some(format!("rows = {limit}"));
+    }
+    if !brake.explicit && rows <= DEFAULT_APPLIES_ABOVE {
+        return None;
+    }
+    brake.share.filter(|limit| share > *limit).map(|limit| format!("share = {limit}"))
+}
+
+impl Work for PartitionWork {
+    fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    fn policy_version(&self) -> i64 {
+        self.stored.version
+    }
+
+    fn leaf(&self) -> u32 {
+        self.on.table.oid
+    }
+
+    fn timeout(&self) -> Duration {
+        self.policy.batch_timeout
+    }
+
+    fn interval(&self) -> Duration {
+        match self.policy.cadence {
+            Cadence::Every(every) => every,
+            Cadence::At(_) => Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let window = self.policy.window.as_ref()?;
+        let zone = self.policy.zone.rules();
+        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+    }
+
+    fn next_at(&self, now: Timestamp, _: u64) -> Timestamp {
+        let next = self.policy.cadence.next_after(now, self.policy.zone.rules());
+        self.closed_until(next).unwrap_or(next)
+    }
+
+    fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>> {
+        self.start(connection).boxed()
+    }
+
+    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        self.look_after(database, summary).boxed()
+    }
+
+    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let reason = match error.hint() {
+                Some(hint) => format!("{error}; {hint}"),
+                None => error.to_string(),
+            };
+            tracing::error!(policy = %self.stored.name, error = %error, hint = error.hint(),
+                "Policy stopped; mend it and run `ebb apply`");
+            let mut tx = database.read().await?;
+            policy::store::stop(&mut tx, &self.stored, &reason, node).await?;
+            tx.commit().await?;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn report(&self, summary: &Summary) {
+        let (policy, table, status) = (&summary.policy, &summary.table, summary.status.as_str());
+        let duration = human(Duration::from_millis(summary.took.as_millis() as u64));
+        let note = summary.note.as_deref().unwrap_or_default();
+        match summary.status {
+            Status::Success | Status::Stopped => {
+                tracing::info!(
+                    policy,
+                    table,
+                    rows_dropped = summary.rows,
+                    steps = summary.batches,
+                    duration,
+                    status,
+                    reason = note,
+                    "Looked after partitions"
+                );
+            }
+            Status::Failed => {
+                tracing::error!(
+                    policy,
+                    table,
+                    error = note,
+                    steps = summary.batches,
+                    status,
+                    "Failed to look after partitions"
+                );
+            }
+            Status::Braked => {
+                tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake")
+            }
+            Status::Observed => tracing::info!(policy, table, status, reason = note, "Observed what is expired"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_brake_leaves_small_tables_alone_unless_it_was_asked() {
+        let brake = |rows, share, explicit| Brake { rows, share, explicit };
+        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_000, 1.0), None);
+        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_001, 0.6), Some("share = 0.5".into()));
+        assert_eq!(exceeded(&brake(None, Some(0.5), true), 1, 0.6), Some("share = 0.5".into()));
+        assert_eq!(exceeded(&brake(Some(7), None, true), 8, 0.0), Some("rows = 7".into()));
+        assert_eq!(exceeded(&brake(Some(7), None, true), 7, 1.0), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! Partitions by time: they exist before they are needed, whatever the column, and leave only when all of them is due.
+
+mod upkeep;

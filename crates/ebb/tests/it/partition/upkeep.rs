@@ -1,0 +1,358 @@
+//! The chore on a table that is partitioned already.
+
+use ebb::spine::Status;
+use ebb_testkit::database;
+
+use crate::harness::{Ebb, execute, run_once};
+
+/// A policy `p` on table `public.p` by column `at`.
+fn policy(more: &str) -> String {
+    format!("[[partition]]\nname = \"p\"\ntable = \"public.p\"\ncolumn = \"at\"\n{more}\n")
+}
+
+const MONTHLY: &str = "by = \"month\"\nahead = 2";
+
+async fn partitioned(ty: &str) -> Ebb {
+    Ebb::with(&format!("CREATE TABLE public.p (id bigint, at {ty} NOT NULL, v text) PARTITION BY RANGE (at)")).await
+}
+
+/// The partitions of `p` with their bounds in UTC, oldest first.
+async fn partitions(ebb: &Ebb) -> String {
+    partitions_of(ebb, "p").await
+}
+
+async fn partitions_of(ebb: &Ebb, table: &str) -> String {
+    ebb.db
+        .scalar(&format!(
+            "SELECT COALESCE(string_agg(b.table_name || ' ' || to_char(b.lower_bound, 'YYYY-MM-DD') || '..' || to_char(b.upper_bound, 'YYYY-MM-DD'), ', ' ORDER BY b.lower_bound), '')
+             FROM ebb.partition_bounds('public.{table}'::regclass, ebb.partition_kind('public.{table}'::regclass, 'at', 'ms')) b"
+        ))
+        .await
+}
+
+async fn maintain(ebb: &Ebb) -> Vec<ebb::spine::Summary> {
+    ebb.once("p").await.runs
+}
+
+#[tokio::test]
+async fn the_next_partitions_exist_whatever_the_column_tells_time_with() {
+    // 2026-12-30 is in ISO week 53 of 2026, which ends in January.
+    let cases = [
+        ("timestamptz", "month", "", "p_2026_12 2026-12-01..2027-01-01, p_2027_01 2027-01-01..2027-02-01"),
+        ("timestamp", "day", "", "p_2026_12_30 2026-12-30..2026-12-31, p_2026_12_31 2026-12-31..2027-01-01"),
+        ("date", "week", "", "p_2026_w53 2026-12-28..2027-01-04, p_2027_w01 2027-01-04..2027-01-11"),
+        ("uuid", "year", "", "p_2026 2026-01-01..2027-01-01, p_2027 2027-01-01..2028-01-01"),
+        ("bigint", "month", "unit = \"ms\"", "p_2026_12 2026-12-01..2027-01-01, p_2027_01 2027-01-01..2027-02-01"),
+        ("timestamptz", "week", "", "p_2026_w53 2026-12-28..2027-01-04, p_2027_w01 2027-01-04..2027-01-11"),
+    ];
+    let ebb = Ebb::new().await;
+    // Bounds are UTC whatever zone the server, and so its sessions, are in.
+    ebb.db.execute(&format!("ALTER DATABASE {} SET TimeZone = 'Asia/Jakarta'", ebb.db.name())).await;
+    ebb.set_clock("2026-12-30 12:00:00+00").await;
+    let (mut config, mut names) = (String::new(), Vec::new());
+    for (n, (ty, by, more, _)) in cases.iter().enumerate() {
+        ebb.db.execute(&format!("CREATE TABLE public.p{n} (at {ty} NOT NULL) PARTITION BY RANGE (at)")).await;
+        let one = policy(&format!("by = \"{by}\"\nahead = 1\n{more}"));
+        config += &one.replace("\"p\"", &format!("\"p{n}\"")).replace("public.p\"", &format!("public.p{n}\""));
+        names.push(format!("p{n}"));
+    }
+    ebb.apply(&config).await;
+    let only: Vec<&str> = names.iter().map(String::as_str).collect();
+    let finished = run_once(&ebb.engine, &only).await.unwrap();
+    assert_eq!(finished.runs.iter().filter(|run| run.status == Status::Success).count(), cases.len(), "{finished:?}");
+    for (n, (ty, by, _, expected)) in cases.iter().enumerate() {
+        let expected = expected.replace("p_", &format!("p{n}_"));
+        assert_eq!(partitions_of(&ebb, &format!("p{n}")).await, expected, "{ty} by {by}");
+    }
+    assert!(run_once(&ebb.engine, &only).await.unwrap().runs.is_empty(), "nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_uuid_of_now_and_a_second_of_now_find_their_partition() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.p (at uuid NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE public.q (at integer NOT NULL) PARTITION BY RANGE (at)",
+    )
+    .await;
+    ebb.apply(&format!(
+        "{}[[partition]]\nname = \"q\"\ntable = \"public.q\"\ncolumn = \"at\"\nby = \"day\"\n",
+        policy("by = \"day\"")
+    ))
+    .await;
+    ebb.once("p").await;
+    ebb.once("q").await;
+    // A version 7 uuid: milliseconds since 1970, then the version, then chance.
+    ebb.db
+        .execute(
+            "INSERT INTO public.p SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::int8), 12, '0') || '7abc8' || substr(md5(random()::text), 1, 15))::uuid",
+        )
+        .await;
+    ebb.db.execute("INSERT INTO public.q VALUES (extract(epoch FROM now())::int)").await;
+    let expected: String = ebb.db.scalar("SELECT 'p_' || to_char(now() AT TIME ZONE 'UTC', 'YYYY_MM_DD')").await;
+    let found: String = ebb.db.scalar("SELECT tableoid::regclass::text FROM public.p").await;
+    assert_eq!(found, expected);
+    let found: String = ebb.db.scalar("SELECT tableoid::regclass::text FROM public.q").await;
+    assert_eq!(found, expected.replace('p', "q"));
+}
+
+#[tokio::test]
+async fn nodes_and_callers_at_once_make_each_partition_once() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.apply(&policy("by = \"day\"\nahead = 20")).await;
+    let (one, two) = (ebb.another(ebb.db.open()), ebb.another(ebb.db.open()));
+    let from_sql = async {
+        let mut made = 0;
+        for _ in 0..5 {
+            // A lock that another caller holds for too long is a lock time-out, to be tried again.
+            let call = sqlx::query_scalar::<_, i32>("SELECT ebb.ensure_partitions('p')").fetch_one(ebb.db.pool()).await;
+            made += call.unwrap_or(0);
+        }
+        made
+    };
+    let (a, b, made) = tokio::join!(run_once(&one, &["p"]), run_once(&two, &["p"]), from_sql);
+    let finished = [a.unwrap(), b.unwrap()];
+    assert!(finished.iter().all(|finished| !finished.has_failed()), "{finished:?}");
+    let all: i64 = ebb.db.scalar("SELECT count(*) FROM pg_inherits WHERE inhparent = 'public.p'::regclass").await;
+    assert_eq!(all, 21, "{made} of them from SQL");
+    assert_eq!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('p')").await, 0);
+}
+
+#[tokio::test]
+async fn a_partition_goes_when_all_of_it_is_due_and_not_a_moment_before() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"2mo\""))).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p SELECT n, timestamptz '2026-02-01' + n * interval '1 hour' FROM generate_series(0, 600) n").await;
+    ebb.set_clock("2026-04-30 23:59:30+00").await;
+    maintain(&ebb).await;
+    assert!(partitions(&ebb).await.starts_with("p_2026_02 "), "its last instant is not two months old");
+    ebb.set_clock("2026-05-01 00:00:01+00").await;
+    let runs = maintain(&ebb).await;
+    assert_eq!(runs[0].rows, 601, "{runs:?}");
+    assert!(partitions(&ebb).await.starts_with("p_2026_03 "));
+    let (relation, rows, to): (String, i64, String) = sqlx::query_as(
+        "SELECT relation, rows, details ->> 'to' FROM ebb.audit WHERE action = 'drop_partition' AND policy = 'p'",
+    )
+    .fetch_one(ebb.db.pool())
+    .await
+    .unwrap();
+    assert_eq!((relation.as_str(), rows, to.as_str()), ("public.p_2026_02", 601, "2026-03-01 00:00:00"));
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.detached").await, 0);
+}
+
+#[tokio::test]
+async fn a_local_day_is_over_when_it_is_over_there() {
+    let ebb = partitioned("timestamp").await;
+    // Midnight in Jakarta is 17:00 UTC the day before.
+    ebb.set_clock("2026-03-10 16:00:00+00").await;
+    ebb.apply(&policy("by = \"day\"\nahead = 1\nkeep = \"1d\"\nzone = \"Asia/Jakarta\"")).await;
+    maintain(&ebb).await;
+    assert!(partitions(&ebb).await.starts_with("p_2026_03_10 "));
+    ebb.set_clock("2026-03-11 16:59:00+00").await;
+    maintain(&ebb).await;
+    assert!(partitions(&ebb).await.starts_with("p_2026_03_10 "));
+    ebb.set_clock("2026-03-11 17:00:30+00").await;
+    maintain(&ebb).await;
+    assert!(partitions(&ebb).await.starts_with("p_2026_03_11 "));
+}
+
+#[tokio::test]
+async fn a_detached_partition_stays_as_long_as_stated() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    let config = policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nexpired = \"detach\"\ndetached_for = \"7d\""));
+    ebb.apply(&config).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-04-01 00:00:01+00").await;
+    maintain(&ebb).await;
+    assert_eq!(ebb.list("id", "public.p").await, "");
+    assert_eq!(ebb.list("id", "public.p_2026_02").await, "1", "out of its table, and still there");
+    ebb.set_clock("2026-04-07 23:00:00+00").await;
+    maintain(&ebb).await;
+    assert_eq!(ebb.list("id", "public.p_2026_02").await, "1");
+    ebb.set_clock("2026-04-08 00:01:00+00").await;
+    maintain(&ebb).await;
+    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await);
+}
+
+#[tokio::test]
+async fn a_cancelled_detach_heals() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\""))).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-04-01 00:00:01+00").await;
+    // An old transaction that has read the table: the detach waits for its end.
+    let mut client = ebb.client().await;
+    execute(&mut client, "BEGIN; SELECT count(*) FROM public.p").await;
+    let engine = ebb.another(ebb.db.open());
+    let run = tokio::spawn(async move { run_once(&engine, &["p"]).await });
+    ebb.until("SELECT bool_or(inhdetachpending) FROM pg_inherits WHERE inhparent = 'public.p'::regclass").await;
+    ebb.until(
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+         WHERE query LIKE 'ALTER TABLE%CONCURRENTLY' AND datname = current_database() AND state = 'active' LIMIT 1",
+    )
+    .await;
+    execute(&mut client, "COMMIT").await;
+    let finished = run.await.unwrap().unwrap();
+    assert!(!finished.has_failed(), "{finished:?}");
+    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await);
+    let pending: i64 = ebb.db.scalar("SELECT count(*) FROM pg_inherits WHERE inhdetachpending").await;
+    assert_eq!(pending, 0);
+}
+
+#[tokio::test]
+async fn names_of_63_bytes_are_shortened_and_never_collide() {
+    let long = "a".repeat(60);
+    let ebb = Ebb::with(&format!(
+        "CREATE TABLE public.{long}_b (at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE public.{long}_c (at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE public.short (at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE public.short_2026_05 (mine int)"
+    ))
+    .await;
+    ebb.set_clock("2026-05-10 00:00:00+00").await;
+    let one = |name: &str, table: &str| {
+        format!("[[partition]]\nname = \"{name}\"\ntable = \"public.{table}\"\ncolumn = \"at\"\n{MONTHLY}\n")
+    };
+    ebb.apply(&(one("b", &format!("{long}_b")) + &one("c", &format!("{long}_c")) + &one("s", "short"))).await;
+    for name in ["b", "c", "s"] {
+        let finished = ebb.once(name).await;
+        assert!(!finished.has_failed(), "{finished:?}");
+    }
+    let made: i64 = ebb.db.scalar("SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relname ~ '_2026_0[567]$'").await;
+    assert_eq!(made, 9);
+    assert!(
+        ebb.db.scalar::<bool>("SELECT count(*) = 0 FROM public.short_2026_05").await,
+        "somebody else's table is left alone"
+    );
+}
+
+#[tokio::test]
+async fn a_new_partition_has_what_its_siblings_have() {
+    let role = format!("app_{}", uuid::Uuid::new_v4().simple());
+    let ebb = Ebb::with(&format!(
+        "CREATE ROLE {role}; CREATE TABLE public.site (id int PRIMARY KEY, owner text);
+         CREATE TABLE public.p (gone int, id bigint, at timestamptz NOT NULL, site int REFERENCES public.site, v text CHECK (v <> ''),
+             up text GENERATED ALWAYS AS (upper(v)) STORED, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         ALTER TABLE public.p DROP COLUMN gone;
+         CREATE TABLE public.p_old (LIKE public.p INCLUDING ALL) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01);
+         ALTER TABLE public.p ATTACH PARTITION public.p_old FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
+         CREATE INDEX ON public.p (site, at);
+         ALTER TABLE public.p ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY mine ON public.p FOR SELECT TO {role} USING (v = current_user);
+         GRANT SELECT ON public.p TO {role}; GRANT UPDATE (v) ON public.p TO {role};
+         ALTER TABLE public.p REPLICA IDENTITY FULL;
+         CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TRIGGER note BEFORE INSERT ON public.p FOR EACH ROW EXECUTE FUNCTION public.note();
+         INSERT INTO public.site VALUES (1)"
+    ))
+    .await;
+    ebb.apply(&policy(MONTHLY)).await;
+    let runs = maintain(&ebb).await;
+    assert!(runs.iter().all(|run| run.status == Status::Success), "{runs:?}");
+    let newest =
+        "(SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = 'public.p'::regclass ORDER BY 1 DESC LIMIT 1)";
+    let is = |question: &str| format!("SELECT COALESCE(({}), false)", question.replace("NEWEST", newest));
+    for question in [
+        "SELECT relrowsecurity AND relreplident = 'f' AND reloptions @> '{fillfactor=70}' FROM pg_class WHERE oid = NEWEST",
+        "SELECT count(*) = 1 FROM pg_policy WHERE polrelid = NEWEST AND polname = 'mine' AND polcmd = 'r'",
+        "SELECT count(*) = 2 FROM pg_index WHERE indrelid = NEWEST",
+        "SELECT count(*) = 1 FROM pg_trigger WHERE tgrelid = NEWEST AND tgname = 'note'",
+        "SELECT count(*) = 1 FROM pg_constraint WHERE conrelid = NEWEST AND contype = 'f'",
+        "SELECT count(*) = 1 FROM pg_constraint WHERE conrelid = NEWEST AND contype = 'c'",
+    ] {
+        assert!(ebb.db.scalar::<bool>(&is(question)).await, "{question}");
+    }
+    let may = format!(
+        "SELECT has_table_privilege('{role}', NEWEST, 'SELECT') AND NOT has_table_privilege('{role}', NEWEST, 'DELETE') AND has_column_privilege('{role}', NEWEST, 'v', 'UPDATE')"
+    );
+    assert!(ebb.db.scalar::<bool>(&is(&may)).await);
+    ebb.db
+        .execute(&format!(
+            "INSERT INTO public.p (id, at, site, v) VALUES (1, now(), 1, 'somebody'), (2, now(), 1, '{role}')"
+        ))
+        .await;
+    // Row security guards the partition itself too.
+    let seen: i64 = {
+        let mut client = ebb.client().await;
+        let partition: String = ebb.db.scalar("SELECT tableoid::regclass::text FROM public.p LIMIT 1").await;
+        execute(&mut client, &format!("SET ROLE {role}")).await;
+        crate::harness::fetch(&mut client, &format!("SELECT count(*) FROM public.{partition}")).await
+    };
+    assert_eq!(seen, 1);
+    ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test]
+async fn what_upkeep_cannot_work_on_is_refused_with_the_way_out() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.p (at timestamptz, v text) PARTITION BY RANGE (at); CREATE TABLE public.rest PARTITION OF public.p DEFAULT;
+         CREATE TABLE public.plain (at timestamptz); CREATE TABLE public.listed (at timestamptz) PARTITION BY LIST (at);
+         CREATE TABLE public.worded (at text) PARTITION BY RANGE (at)",
+    )
+    .await;
+    for (table, says, hint) in [
+        ("p", "has the DEFAULT partition public.rest", "ALTER TABLE \"public\".\"p\" DETACH PARTITION public.rest"),
+        ("plain", "is not partitioned", "ebb partition adopt public.plain --column at --by month"),
+        ("listed", "is partitioned by LIST (at)", "one plain column"),
+        ("worded", "is text, which tells no time", "timestamptz"),
+        ("q", "there is no table public.q", ""),
+    ] {
+        let config = policy(MONTHLY).replace("public.p", &format!("public.{table}"));
+        let error = ebb.try_apply(&config).await.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.hint().unwrap_or_default().contains(hint), "{:?}", error.hint());
+    }
+}
+
+#[tokio::test]
+async fn the_brake_and_observing_keep_everything_and_still_look_ahead() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-01-10 00:00:00+00").await;
+    let braked = policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nbrake = {{ rows = 10 }}"));
+    ebb.apply(&braked).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p SELECT n, '2026-01-15' FROM generate_series(1, 50) n").await;
+    ebb.set_clock("2026-03-02 00:00:00+00").await;
+    maintain(&ebb).await;
+    let runs = maintain(&ebb).await;
+    assert_eq!(runs[0].status, Status::Braked, "{runs:?}");
+    assert!(
+        partitions(&ebb).await.ends_with("p_2026_05 2026-05-01..2026-06-01"),
+        "the next ones are made all the same"
+    );
+    assert!(partitions(&ebb).await.starts_with("p_2026_01 "));
+    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nmode = \"observe\""))).await;
+    assert_eq!(maintain(&ebb).await[0].status, Status::Observed);
+    assert!(partitions(&ebb).await.starts_with("p_2026_01 "));
+    ebb.apply(&braked).await;
+    ebb.db.execute("UPDATE ebb.brake SET allow_rows = 50").await;
+    maintain(&ebb).await;
+    assert!(partitions(&ebb).await.starts_with("p_2026_02 "));
+}
+
+#[tokio::test]
+async fn a_period_that_is_covered_in_part_gets_the_rest() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.db.execute("CREATE TABLE public.p_first PARTITION OF public.p FOR VALUES FROM ('2026-01-01 00:00+00') TO ('2026-06-17 00:00+00')").await;
+    ebb.set_clock("2026-06-10 00:00:00+00").await;
+    ebb.apply(&policy("by = \"month\"\nahead = 1")).await;
+    maintain(&ebb).await;
+    assert_eq!(
+        partitions(&ebb).await,
+        "p_first 2026-01-01..2026-06-17, p_2026_06 2026-06-17..2026-07-01, p_2026_07 2026-07-01..2026-08-01"
+    );
+    let shape: String = ebb.db.scalar("SELECT shape FROM ebb.unit WHERE chore = 'partition'").await;
+    assert_eq!(shape, "3 partitions, the last one ahead ends 2026-08-01 (51d from now)");
+}
+
+#[tokio::test]
+async fn ensure_partitions_names_what_is_wrong() {
+    let db = database().await;
+    let error = sqlx::query("SELECT ebb.ensure_partitions('nobody')").execute(db.pool()).await.unwrap_err();
+    assert!(error.to_string().contains("there is no partition policy 'nobody'"), "{error}");
+}
