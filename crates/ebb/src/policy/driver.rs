@@ -21,6 +21,8 @@ pub enum Driver {
     Smtp(Smtp),
     /// A message in a JetStream stream.
     Nats(Nats),
+    /// A record in a Kafka topic.
+    Kafka(Kafka),
     /// A line in the node's log.
     Log,
     /// A function of the program that embeds Ebb, registered under the sink's name.
@@ -85,6 +87,15 @@ pub struct Nats {
     pub ca: Option<String>,
 }
 
+/// A Kafka cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kafka {
+    /// Brokers to begin with: `host:port`.
+    pub brokers: Vec<String>,
+    /// The topic.
+    pub topic: String,
+}
+
 impl Driver {
     /// The word for it in `type`.
     pub fn as_str(&self) -> &'static str {
@@ -92,6 +103,7 @@ impl Driver {
             Self::Webhook(_) => "webhook",
             Self::Smtp(_) => "smtp",
             Self::Nats(_) => "nats",
+            Self::Kafka(_) => "kafka",
             Self::Log => "log",
             Self::Handler => "handler",
         }
@@ -101,7 +113,7 @@ impl Driver {
 const TYPES: [&str; 6] = ["webhook", "smtp", "nats", "kafka", "log", "handler"];
 
 /// The keys that belong to some types only.
-const KEYS: [(&str, &[&str]); 14] = [
+const KEYS: [(&str, &[&str]); 16] = [
     ("url", &["webhook", "nats"]),
     ("secrets", &["webhook"]),
     ("allow_private", &["webhook"]),
@@ -116,6 +128,8 @@ const KEYS: [(&str, &[&str]); 14] = [
     ("stream", &["nats"]),
     ("subject", &["nats"]),
     ("credentials", &["nats"]),
+    ("brokers", &["kafka"]),
+    ("topic", &["kafka"]),
 ];
 
 /// Reads `type` and the keys that belong to it.
@@ -136,11 +150,12 @@ pub(super) fn read(r: &mut Reader<'_>) -> Option<Driver> {
         "nats" => read_nats(r).map(Driver::Nats),
         "log" => Some(Driver::Log),
         "handler" => Some(Driver::Handler),
-        later => {
-            let message = format!("this version of Ebb does not deliver to {later} sinks yet");
-            r.refuse("type", Invalid::new(message));
+        _ if cfg!(not(feature = "kafka")) => {
+            let invalid = Invalid::new("this build of Ebb does not speak Kafka");
+            r.refuse("type", invalid.hint("build it with --features kafka"));
             None
         }
+        _ => read_kafka(r).map(Driver::Kafka),
     }
 }
 
@@ -231,6 +246,29 @@ fn read_nats(r: &mut Reader<'_>) -> Option<Nats> {
     let credentials = read_secret(r, "credentials", "\"file:ebb.creds\"");
     let ca = r.text("ca", "\"ca.pem\"");
     Some(Nats { url: url?, stream, subject: subject?, credentials, ca })
+}
+
+fn read_kafka(r: &mut Reader<'_>) -> Option<Kafka> {
+    let example = "[\"127.0.0.1:9092\"]";
+    let texts: Option<Vec<&str>> = match r.take("brokers") {
+        Some(Value::Array(items)) => items.iter().map(Value::as_str).collect(),
+        Some(Value::String(text)) => Some(text.split(',').collect()),
+        Some(_) => None,
+        None => {
+            r.refuse_all(Invalid::new("`brokers` is missing").hint(format!("add brokers = {example}")));
+            return None;
+        }
+    };
+    let brokers: Vec<String> = texts.unwrap_or_default().iter().map(|text| text.trim().to_owned()).collect();
+    if brokers.is_empty() || brokers.iter().any(|broker| broker.is_empty() || broker.contains(char::is_whitespace)) {
+        r.refuse("brokers", Invalid::new("`brokers` is a list of host:port").hint(format!("for example {example}")));
+    }
+    let topic = r.required("topic", "\"events\"")?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if topic.len() > 249 || !topic.chars().all(fits) || topic == "." || topic == ".." {
+        r.refuse("topic", Invalid::new(format!("{topic:?} is no topic")).hint("letters, digits, `.`, `_` and `-`"));
+    }
+    Some(Kafka { brokers, topic })
 }
 
 fn read_secret(r: &mut Reader<'_>, key: &'static str, example: &str) -> Option<Secret> {
@@ -343,6 +381,25 @@ mod tests {
             assert!(nats(bad).unwrap_err().to_string().contains("is no subject"), "{bad}");
         }
         assert!(refusal(json!({ "type": "nats", "url": "http://h", "subject": "a" })).contains("nats://"));
+    }
+
+    #[test]
+    fn kafka_is_refused_by_a_build_without_it() {
+        let kafka = |brokers: Value, topic: &str| {
+            parse(json!({ "type": "kafka", "brokers": brokers, "topic": topic })).map_err(|errors| errors.to_string())
+        };
+        if cfg!(not(feature = "kafka")) {
+            assert!(kafka(json!(["a:1"]), "events").unwrap_err().contains("--features kafka"));
+            return;
+        }
+        let both = Driver::Kafka(Kafka { brokers: vec!["a:1".into(), "b:2".into()], topic: "events".into() });
+        assert_eq!(kafka(json!(["a:1", "b:2"]), "events").unwrap(), both);
+        assert_eq!(kafka(json!("a:1, b:2"), "events").unwrap(), both);
+        for (brokers, topic) in
+            [(json!([]), "t"), (json!(5), "t"), (json!([5]), "t"), (json!(""), "t"), (json!("a:1"), "a b")]
+        {
+            assert!(kafka(brokers.clone(), topic).is_err(), "{brokers} {topic}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
-pub use driver::{Driver, Nats, Smtp, SmtpTls, Webhook};
+pub use driver::{Driver, Kafka, Nats, Smtp, SmtpTls, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
 pub(crate) use field::{did_you_mean, nearest};

@@ -92,6 +92,8 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("stream"),
     Scalar::Text("subject"),
     Scalar::Text("credentials"),
+    Scalar::Text("brokers"),
+    Scalar::Text("topic"),
     Scalar::Text("description"),
     Scalar::Text("retry.base"),
     Scalar::Text("retry.max"),

@@ -5,6 +5,8 @@
 mod address;
 mod breaker;
 mod envelope;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod log;
 mod mail;
 mod nats;

@@ -73,6 +73,10 @@ impl Outlet {
             Driver::Webhook(webhook) => Arc::new(Webhook::open(webhook, sink.concurrency, surroundings)?),
             Driver::Smtp(smtp) => Arc::new(Smtp::open(smtp, surroundings)?),
             Driver::Nats(nats) => Arc::new(Nats::open(nats, surroundings)?),
+            #[cfg(feature = "kafka")]
+            Driver::Kafka(kafka) => Arc::new(super::kafka::Kafka::open(kafka, sink.timeout)?),
+            #[cfg(not(feature = "kafka"))]
+            Driver::Kafka(_) => return Err(Error::config("this build of Ebb does not speak Kafka")),
             Driver::Log => Arc::new(Log { name: sink.name.to_string() }),
             Driver::Handler => {
                 return Err(Error::config(format!("no handler is registered for the sink {}", sink.name)).with_hint(

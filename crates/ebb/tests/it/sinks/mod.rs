@@ -1,5 +1,7 @@
 //! Sinks against real peers: other people's libraries and servers, and receivers that misbehave.
 
+#[cfg(feature = "kafka")]
+mod kafka;
 mod nats;
 mod peer;
 mod smtp;
