@@ -17,6 +17,7 @@ mod once;
 mod partition;
 mod pause;
 mod plan;
+mod plan_page;
 mod policy;
 pub(crate) mod run;
 mod status;

@@ -4,25 +4,58 @@ use std::time::Duration;
 
 use ebb::Result;
 use ebb::audit::Moment;
-use ebb::status::{PolicyStatus, Status, UnitStatus};
+use ebb::status::{PolicyStatus, PolicyStorage, Status, UnitStatus};
 
 use super::{Context, Outcome, output, words};
 
 /// Options of `ebb status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Show what the tables of each policy take, from figures that the server keeps.
+    #[arg(long)]
+    storage: bool,
     /// Print everything as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
+    if args.storage {
+        return storage(context, args.json).await;
+    }
     let status = context.engine.status().await?;
     if args.json {
         output::json(&status)?;
     } else {
         print(&status);
     }
+    Ok(Outcome::Done)
+}
+
+async fn storage(context: &Context, json: bool) -> Result<Outcome> {
+    context.begin().await?.commit().await?;
+    let all = context.engine.storage().await?;
+    if json {
+        output::json(&all)?;
+        return Ok(Outcome::Done);
+    }
+    let row = |storage: &PolicyStorage| {
+        let pending = storage.pending.map_or("-".into(), words::number);
+        let sizes = match &storage.problem {
+            Some(problem) => vec![problem.clone(), String::new(), String::new(), String::new()],
+            None => vec![
+                words::about(storage.rows, false),
+                words::bytes(storage.table_bytes),
+                words::bytes(storage.index_bytes),
+                words::bytes(storage.table_bytes + storage.index_bytes),
+            ],
+        };
+        [vec![storage.policy.clone(), storage.table.clone(), words::number(storage.leaves)], sizes, vec![pending]]
+            .concat()
+    };
+    let header = ["policy", "table", "leaves", "rows", "data", "indexes", "total", "pending"];
+    output::table(&header, all.iter().map(row).collect(), "no policy is about a table yet");
+    say!("rows by the last ANALYZE, pending by the last look of a node");
     Ok(Outcome::Done)
 }
 

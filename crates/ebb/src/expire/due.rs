@@ -90,13 +90,16 @@ pub(crate) enum Clock {
     Ebb,
     /// `now()`, for looking ahead where there is no `ebb` schema yet.
     Server,
+    /// A moment that was asked about.
+    At(Timestamp),
 }
 
 impl Clock {
-    fn now(self) -> &'static str {
+    fn now(self) -> String {
         match self {
-            Clock::Ebb => "ebb.now()",
-            Clock::Server => "now()",
+            Clock::Ebb => "ebb.now()".to_owned(),
+            Clock::Server => "now()".to_owned(),
+            Clock::At(moment) => format!("timestamptz {}", Literal(&moment.to_string())),
         }
     }
 }
@@ -127,8 +130,8 @@ impl Due {
         let zone = Literal(policy.zone.name()).to_string();
         let older_than = policy.older_than.as_ref().map(|term| Age::new(term.to_interval()));
         let moment = match &older_than {
-            Some(age) => age.before(clock.now(), &zone),
-            None => clock.now().to_owned(),
+            Some(age) => age.before(&clock.now(), &zone),
+            None => clock.now(),
         };
         let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
         let (cutoff, text): (jiff_sqlx::Timestamp, String) =

@@ -2,6 +2,7 @@
 //! Invariants: it writes nothing, it works before anything was ever applied, and one policy that cannot be looked at
 //! does not hide the others.
 
+mod forecast;
 mod store;
 pub(crate) mod survey;
 
@@ -16,6 +17,7 @@ use crate::policy::{
     self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
 };
 use crate::{Engine, Error, Result, pg};
+pub use forecast::{Day, Forecast};
 use store::Known;
 pub(crate) use store::scan_time;
 
