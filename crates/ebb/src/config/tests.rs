@@ -148,7 +148,9 @@ fn what_this_version_does_not_do_is_refused_at_its_line() {
     for text in ["[[schedule]]", "[events]"] {
         assert!(refusal(&format!("{text}\n"), &[]).contains("yet"), "{text}");
     }
-    assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("does not support `tls_cert` yet"));
+    assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
+    assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
+    assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));
     assert!(refusal("[audit]\nreport_at = \"SUN 03:00\"\n", &[]).contains("yet"));
 }
 
