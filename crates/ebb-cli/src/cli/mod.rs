@@ -18,6 +18,7 @@ mod once;
 mod partition;
 mod pause;
 mod plan;
+mod plan_page;
 mod policy;
 mod proof;
 pub(crate) mod run;

@@ -168,7 +168,13 @@ pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<Poli
             spec.remove("name");
         }
         match Policy::parse(kind, &name, &spec) {
-            Ok(policy) => policies.push(PolicySpec { kind, name, spec, policy, line: document.line(&path) }),
+            Ok(policy) => {
+                let line_of = |key: &String| {
+                    Some((key.clone(), document.line(&[&path[..], std::slice::from_ref(key)].concat())?))
+                };
+                let key_lines = spec.keys().filter_map(line_of).collect();
+                policies.push(PolicySpec { kind, name, spec, policy, line: document.line(&path), key_lines });
+            }
             Err(errors) => wrong.extend(located(document, &path, errors)),
         }
     }
