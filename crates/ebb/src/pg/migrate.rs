@@ -32,6 +32,7 @@ const MIGRATIONS: &[Migration] = migrations![
     4 "0004_views",
     5 "0005_partition",
     6 "0006_resources",
+    7 "0007_schedule",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
