@@ -55,12 +55,16 @@ async fn look(bed: &Bed, floor: Floor) -> Result<f64> {
         // What the node's last claim began with: its batch is at most 2,000 of the events that lie 400 ms apart.
         Floor::LastClaim => "ebb.now() - interval '2000 seconds'",
     };
-    let floor: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT ({floor})::text"))).fetch_one(&mut connection).await?;
+    let floor: String =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT ({floor})::text"))).fetch_one(&mut connection).await?;
     let mut times = Vec::new();
     for _ in 0..LOOKS {
         let begun = Instant::now();
         let mut tx = connection.begin().await?;
-        tx.execute(sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off")).await?;
+        tx.execute(sqlx::raw_sql(
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off",
+        ))
+        .await?;
         let found = sqlx::query(CLAIM)
             .persistent(false)
             .bind(vec!["noop"])

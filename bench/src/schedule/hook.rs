@@ -48,7 +48,11 @@ pub(super) async fn run() -> Result<Vec<Goal>> {
     }
     println!("webhooks {ours:.0?}/s, bare loop {bare:.0?}/s");
     server.abort();
-    Ok(vec![Goal::at_least("schedule: webhooks/s over the same client in a bare loop", median(ours) / median(bare), 0.6)])
+    Ok(vec![Goal::at_least(
+        "schedule: webhooks/s over the same client in a bare loop",
+        median(ours) / median(bare),
+        0.6,
+    )])
 }
 
 async fn bare_loop(url: &str) -> Result<f64> {
@@ -60,7 +64,14 @@ async fn bare_loop(url: &str) -> Result<f64> {
         let (client, url, body) = (client.clone(), url.to_owned(), body.clone());
         tasks.spawn(async move {
             for _ in 0..CALLS / CONCURRENCY as u64 {
-                client.post(&url).header("content-type", "application/json").body(body.clone()).send().await?.bytes().await?;
+                client
+                    .post(&url)
+                    .header("content-type", "application/json")
+                    .body(body.clone())
+                    .send()
+                    .await?
+                    .bytes()
+                    .await?;
             }
             Ok::<_, reqwest::Error>(())
         });

@@ -15,8 +15,20 @@ pub(super) struct Peer {
 }
 
 pub(super) const PEERS: [Peer; 5] = [
-    Peer { name: "graphile-worker 0.17.3, batched", program: "node", script: "graphile.cjs", mode: Some("batched"), jobs: 50_000 },
-    Peer { name: "graphile-worker 0.17.3", program: "node", script: "graphile.cjs", mode: Some("unbatched"), jobs: 3_000 },
+    Peer {
+        name: "graphile-worker 0.17.3, batched",
+        program: "node",
+        script: "graphile.cjs",
+        mode: Some("batched"),
+        jobs: 50_000,
+    },
+    Peer {
+        name: "graphile-worker 0.17.3",
+        program: "node",
+        script: "graphile.cjs",
+        mode: Some("unbatched"),
+        jobs: 3_000,
+    },
     Peer { name: "pg-boss 10.4.2", program: "node", script: "pgboss.cjs", mode: None, jobs: 20_000 },
     Peer { name: "pgqueuer 1.6.0", program: "python3", script: "pgqueuer_peer.py", mode: None, jobs: 20_000 },
     Peer { name: "procrastinate 3.10.0", program: "python3", script: "procrastinate_peer.py", mode: None, jobs: 1_000 },
@@ -27,7 +39,8 @@ impl Peer {
     pub(super) async fn measure(&self, bed: &Bed, command: &str, count: u64) -> Result<Option<f64>> {
         let database = ebb_testkit::empty_database_on(&bed.server).await;
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let installed = std::env::var_os("CARGO_TARGET_DIR").map_or(here.join("../target"), Into::into).join("bench-peers");
+        let installed =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(here.join("../target"), Into::into).join("bench-peers");
         let mut process = Command::new(self.program);
         process
             .arg(here.join("peers").join(self.script))

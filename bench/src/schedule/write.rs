@@ -90,7 +90,11 @@ async fn one(bed: &Bed) -> Result<f64> {
     shutdown.stop();
     node.await??;
     let middle = |side: usize| median(rates.iter().map(|pair| pair[side]).collect());
-    println!("one event a transaction at {CONNECTIONS} connections: {:.0}/s, bare inserts {:.0}/s", middle(1), middle(0));
+    println!(
+        "one event a transaction at {CONNECTIONS} connections: {:.0}/s, bare inserts {:.0}/s",
+        middle(1),
+        middle(0)
+    );
     Ok(median(pairs))
 }
 
