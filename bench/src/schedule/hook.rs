@@ -56,7 +56,13 @@ pub(super) async fn run() -> Result<Vec<Goal>> {
 }
 
 async fn bare_loop(url: &str) -> Result<f64> {
-    let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(CONCURRENCY).build()?;
+    // As in the sink: this reqwest brings no crypto of its own.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let client =
+        reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().pool_max_idle_per_host(CONCURRENCY);
+    let client = client.build()?;
     let body = format!("{{\"id\":\"{}\",\"data\":{{\"n\":1}}}}", "x".repeat(200));
     let begun = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
