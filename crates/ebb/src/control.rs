@@ -71,6 +71,7 @@ pub async fn resume(connection: &mut PgConnection, name: &str, allow: Option<u64
 
 /// A veto that holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Pause {
     /// The policy, or [`ALL`].
     pub name: String,

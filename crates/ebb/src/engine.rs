@@ -93,6 +93,12 @@ impl Engine {
         Ok(Self::new(Database::open(target, 8, "ebb"), Keys::default()))
     }
 
+    /// The same engine over connections of its own, so that one user of it cannot starve another.
+    pub fn beside(&self, connections: u32, application_name: &str) -> Self {
+        let database = Database::open(self.database.target().clone(), connections, application_name);
+        Self::new(database, self.keys.clone())
+    }
+
     /// The database underneath.
     pub fn database(&self) -> &Database {
         &self.database
@@ -203,6 +209,27 @@ impl Engine {
 
     /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
     pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
+        let merged = |stored: &Stored| {
+            let mut spec = stored.spec.clone();
+            merge(&mut spec, changes);
+            spec
+        };
+        self.change_policy(name, None, merged, by).await
+    }
+
+    /// Replaces the keys of one policy at runtime. The error is "superseded" when its version is not `expected` any more:
+    /// somebody changed it meanwhile, and this change was made without knowing.
+    pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str) -> Result<i64> {
+        self.change_policy(name, Some(expected), |_| spec.clone(), by).await
+    }
+
+    async fn change_policy(
+        &self,
+        name: &str,
+        expected: Option<i64>,
+        spec: impl FnOnce(&Stored) -> Spec,
+        by: &str,
+    ) -> Result<i64> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
         let stored = match policy::store::find(&mut tx, name).await {
@@ -210,8 +237,12 @@ impl Engine {
             Err(error) if error.is_usage() && is_settings(name) => Stored::new(Kind::Settings, name),
             found => found?,
         };
-        let mut spec = stored.spec.clone();
-        merge(&mut spec, changes);
+        if let Some(expected) = expected.filter(|expected| *expected != stored.version) {
+            let now = stored.version;
+            return Err(Error::superseded(format!("policy {name} is at version {now}, not {expected}"))
+                .with_hint("look at it again and make the change on top of the newer version"));
+        }
+        let spec = spec(&stored);
         let changed = Policy::parse(stored.kind, &stored.name, &spec)
             .map_err(|errors| Error::from(errors).context(format!("policy {}", stored.name)))?;
         if spec == stored.spec && stored.is_active() == changed.enabled() {
@@ -517,6 +548,7 @@ fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
         ("node", "seen_at", Some("1d".to_owned()), None),
         ("once_key", "expires_at", None, None),
         ("resource", "dropped_at", Some(keep.tombstones.to_string()), Some("state = 'dropped'")),
+        ("lineage_event", "received_at", Some(keep.lineage_event.to_string()), None),
     ];
     tables
         .into_iter()

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod config;
 pub mod control;
 pub mod doctor;
+pub mod lineage;
 pub mod once;
 pub mod partition;
 pub mod pg;
@@ -14,6 +15,8 @@ pub mod resources;
 pub mod schedule;
 pub mod spine;
 pub mod status;
+pub mod token;
+pub mod view;
 
 mod engine;
 mod error;

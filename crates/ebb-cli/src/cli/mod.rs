@@ -21,6 +21,7 @@ mod plan;
 mod policy;
 pub(crate) mod run;
 mod status;
+mod token;
 mod trigger;
 mod uninstall;
 mod words;
@@ -80,6 +81,9 @@ enum Command {
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Who may ask over HTTP.
+    #[command(subcommand)]
+    Token(token::Command),
     /// Write a commented ebb.toml after looking at the database.
     Init(init::Args),
     /// Watch Ebb at work on a database of its own.
@@ -152,6 +156,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Partition(command) => partition::run(&context, command).await,
         Command::Event(command) => event::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
+        Command::Token(command) => token::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,
         Command::Completions(_) | Command::Man(_) | Command::Demo(_) | Command::Init(_) => Ok(Outcome::Done),
     };

@@ -54,15 +54,21 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 
 async fn serve(context: &Context, options: NodeOptions, shutdown: Shutdown) -> Result<Outcome> {
     let config = &context.config;
+    // Whether there is a token only the database knows: to be open to others, it has to be there first.
+    if !config.http.listen.ip().is_loopback() {
+        wait_until_ready(context, &shutdown).await?;
+        if shutdown.is_stopping() {
+            return Ok(Outcome::Done);
+        }
+    }
     let (address, server) = listen(&context.engine, config, &shutdown).await?;
     let (node, version, psql) = (&options.name, env!("CARGO_PKG_VERSION"), context.embedded_url());
     tracing::info!(node, version, http = %address, psql, "Ebb is up");
 
     wait_until_ready(context, &shutdown).await?;
-    let stop_within = options.stop_within;
     context.engine.node(options, shutdown).run().await?;
-    // An idle keep-alive connection must not hold the process.
-    let _ = tokio::time::timeout(stop_within / 20, server).await;
+    // It has been draining since the signal.
+    let _ = server.await;
     Ok(Outcome::Done)
 }
 
@@ -71,14 +77,15 @@ pub(crate) async fn listen(
     engine: &Engine,
     config: &Config,
     shutdown: &Shutdown,
-) -> Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
+) -> Result<(SocketAddr, JoinHandle<()>)> {
+    let tls = http::acceptor(config.http.tls.as_ref())?;
+    http::may_listen(engine, &config.http).await?;
     let metrics = http::recorder()?;
-    let listener = http::bind(config.http.listen).await?;
+    let listener = http::bind(&config.http).await?;
     let address = listener.local_addr().map_err(|error| Error::failed(error.to_string()))?;
-    let surface = http::Surface::new(engine.clone(), metrics, config.metrics.prefix.clone());
-    let stop = shutdown.clone();
-    let server = axum::serve(listener, http::app(surface)).with_graceful_shutdown(async move { stop.stopping().await });
-    Ok((address, tokio::spawn(async move { server.await })))
+    let drain = config.database.stop_within.mul_f64(0.6);
+    let app = http::app(http::Surface::new(engine, metrics, config, shutdown));
+    Ok((address, tokio::spawn(http::serve(listener, app, tls, shutdown.clone(), drain))))
 }
 
 /// A node may start before its database; only a schema it does not understand ends it.

@@ -1,85 +1,110 @@
-//! HTTP of a node: liveness, readiness and metrics. Invariant: what is served here without a token says nothing about
-//! anybody's data.
+//! HTTP of a node: the API, its documentation, the dashboard. A file a resource; this one puts them together.
+//! Invariants: [`app`] needs no socket; whatever happens to a request, it is answered, and an error is a problem
+//! document.
 
-use std::net::SocketAddr;
+mod audit;
+mod auth;
+mod control;
+mod extract;
+mod guard;
+mod health;
+mod idempotency;
+mod limit;
+mod lineage;
+mod once;
+mod openapi;
+mod paging;
+mod peer;
+mod policies;
+mod problem;
+mod serve;
+mod status;
+mod stream;
+mod trust;
+
+use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::middleware;
 use ebb::Engine;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use ebb::config::{Config, Network};
+use ebb::spine::Shutdown;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tower_http::compression::CompressionLayer;
+use tower_http::decompression::RequestDecompressionLayer;
+use utoipa_axum::router::OpenApiRouter;
+
+pub(crate) use health::recorder;
+pub(crate) use serve::{acceptor, bind, may_listen, serve};
+
+/// No body is larger, unpacked.
+const BODY_LIMIT: usize = 1 << 20;
+/// Connections to the database that serve requests, beside those of the node's work.
+const CONNECTIONS: u32 = 16;
 
 /// What the handlers need.
 #[derive(Clone)]
 pub(crate) struct Surface {
     engine: Engine,
     metrics: PrometheusHandle,
-    prefix: String,
+    prefix: Arc<str>,
+    gate: Arc<auth::Gate>,
+    trusted_proxies: Arc<[Network]>,
+    trust: Option<Arc<trust::Trust>>,
+    stage: stream::Stage,
 }
 
 impl Surface {
-    pub(crate) fn new(engine: Engine, metrics: PrometheusHandle, prefix: String) -> Self {
-        Self { engine, metrics, prefix }
+    pub(crate) fn new(engine: &Engine, metrics: PrometheusHandle, config: &Config, shutdown: &Shutdown) -> Self {
+        let engine = engine.beside(CONNECTIONS, "ebb/http");
+        let gate = auth::Gate::new(engine.database().clone(), config.http.rate_limit);
+        Self {
+            stage: stream::Stage::new(engine.clone(), shutdown.clone()),
+            trust: trust::Trust::new(&config.audit).map(Arc::new),
+            engine,
+            metrics,
+            prefix: config.metrics.prefix.as_str().into(),
+            gate: Arc::new(gate),
+            trusted_proxies: config.http.trusted_proxies.clone().into(),
+        }
     }
 }
 
-/// Installs the recorder that `/metrics` prints.
-pub(crate) fn recorder() -> ebb::Result<PrometheusHandle> {
-    let seconds = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 3600.0];
-    PrometheusBuilder::new()
-        .set_buckets(&seconds)
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| ebb::Error::failed(format!("cannot set up metrics: {error}")))
-}
-
-/// The routes.
+/// Everything that is served.
 pub(crate) fn app(surface: Surface) -> Router {
+    let (api, document) = api();
+    let api = api.layer(middleware::from_fn_with_state(surface.clone(), idempotency::once));
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .merge(api)
+        .merge(health::router())
+        .merge(openapi::router(&document))
+        .fallback(guard::not_found)
+        .method_not_allowed_fallback(guard::wrong_method)
+        .layer(RequestDecompressionLayer::new())
+        .layer(middleware::from_fn_with_state(surface.clone(), guard::guard))
+        .layer(CompressionLayer::new())
         .with_state(surface)
 }
 
-/// Binds the listener; port 0 picks a free one.
-pub(crate) async fn bind(address: SocketAddr) -> ebb::Result<tokio::net::TcpListener> {
-    if !address.ip().is_loopback() {
-        return Err(ebb::Error::config(format!(
-            "[http] listen = \"{address}\" is not loopback, and there is no token yet"
-        ))
-        .with_hint("listen on 127.0.0.1 and put a proxy in front"));
-    }
-    tokio::net::TcpListener::bind(address).await.map_err(|error| {
-        ebb::Error::failed(format!("cannot listen on {address}: {error}"))
-            .with_hint("another node may be running here; set [http] listen, port 0 picks a free one")
-    })
+/// What wants a token, and its description.
+fn api() -> (Router<Surface>, utoipa::openapi::OpenApi) {
+    let (router, mut document) = OpenApiRouter::with_openapi(openapi::document())
+        .merge(once::router())
+        .merge(lineage::router())
+        .merge(policies::router())
+        .merge(status::router())
+        .merge(control::router())
+        .merge(audit::router())
+        .merge(stream::router())
+        .split_for_parts();
+    openapi::complete(&mut document);
+    (router, document)
 }
 
-/// Ready when the database answers and its schema is understood.
-async fn readyz(State(surface): State<Surface>) -> impl IntoResponse {
-    match surface.engine.ready().await {
-        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
+/// The database has no place for a zero byte in a text.
+fn no_zero(text: Option<String>, field: &str) -> Result<Option<String>, problem::Problem> {
+    match text {
+        Some(text) if text.contains('\0') => Err(problem::Problem::field(field, "contains a zero byte")),
+        text => Ok(text),
     }
-}
-
-async fn metrics(State(surface): State<Surface>) -> impl IntoResponse {
-    surface.metrics.run_upkeep();
-    let mut text = surface.metrics.render();
-    if surface.prefix != "ebb" {
-        text = with_prefix(&text, &surface.prefix);
-    }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
-}
-
-/// Every metric is called `ebb_…` inside; another prefix is put on as it leaves.
-fn with_prefix(text: &str, prefix: &str) -> String {
-    text.lines()
-        .map(|line| match line.strip_prefix("ebb_") {
-            Some(rest) => format!("{prefix}_{rest}\n"),
-            None => format!("{}\n", line.replacen("# TYPE ebb_", &format!("# TYPE {prefix}_"), 1)),
-        })
-        .collect()
 }

@@ -5,6 +5,7 @@
 mod commands;
 mod demo;
 mod faults;
+mod http;
 mod insight;
 mod replica;
 mod shell;

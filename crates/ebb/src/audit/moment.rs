@@ -70,6 +70,18 @@ impl<'de> serde::Deserialize<'de> for Moment {
     }
 }
 
+/// RFC 3339 in UTC; before and after everything are `-infinity` and `infinity`, which is why no format is named.
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Moment {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        let text = utoipa::openapi::schema::ObjectBuilder::new().schema_type(utoipa::openapi::schema::Type::String);
+        text.examples(["2025-11-15T12:00:00Z"]).into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Moment {}
+
 impl Type<Postgres> for Moment {
     fn type_info() -> PgTypeInfo {
         <jiff_sqlx::Timestamp as Type<Postgres>>::type_info()

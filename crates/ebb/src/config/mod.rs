@@ -5,6 +5,7 @@ mod diagnostic;
 mod document;
 mod entries;
 mod env;
+mod network;
 mod secret;
 mod settings;
 
@@ -18,9 +19,10 @@ use crate::policy::{FieldError, FieldErrors, Kind, Policy, Spec};
 use crate::{Error, Result};
 
 pub use self::env::Env;
+pub use self::network::Network;
 pub use self::secret::Secret;
 pub use self::settings::{
-    AuditSettings, DatabaseSettings, HttpSettings, LogFormat, LogSettings, MetricsSettings, NodeSettings,
+    AuditSettings, DatabaseSettings, HttpSettings, LogFormat, LogSettings, MetricsSettings, NodeSettings, TlsFiles,
 };
 
 /// Everything configured: what this process reads for itself, and what `ebb apply` brings to the database.
@@ -102,7 +104,7 @@ impl Config {
 
         let mut settings = Sections { document: &document, wrong: &mut wrong };
         let database = settings.read("database", |section| DatabaseSettings::parse(section, base));
-        let http = settings.read("http", HttpSettings::parse);
+        let http = settings.read("http", |section| HttpSettings::parse(section, base));
         let log = settings.read("log", LogSettings::parse);
         let metrics = settings.read("metrics", MetricsSettings::parse);
         let audit = settings.read("audit", |section| AuditSettings::parse(section, base));

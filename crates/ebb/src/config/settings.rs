@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Secret;
+use super::{Network, Secret};
 use crate::policy::{FieldErrors, Invalid, Reader, Scalar, Spec, Spot, did_you_mean, nearest};
 
 /// `[database]`.
@@ -28,6 +28,21 @@ pub struct HttpSettings {
     pub listen: SocketAddr,
     /// How people reach it from outside, without a slash at the end.
     pub public_url: Option<String>,
+    /// Certificate chain and key, as PEM files; absent: plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// Whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<Network>,
+    /// Requests a second that one token may make of one node.
+    pub rate_limit: u32,
+}
+
+/// `tls_cert` and `tls_key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, then those that lead to its authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 /// `[log]`.
@@ -80,7 +95,17 @@ pub struct NodeSettings {
 /// The sections of this file and the keys that a variable can set.
 pub(super) const SECTIONS: [(&str, &[Scalar]); 6] = [
     ("database", &[Scalar::Text("url"), Scalar::Text("direct_url"), Scalar::Text("stop_within")]),
-    ("http", &[Scalar::Text("listen"), Scalar::Text("public_url")]),
+    (
+        "http",
+        &[
+            Scalar::Text("listen"),
+            Scalar::Text("public_url"),
+            Scalar::Text("tls_cert"),
+            Scalar::Text("tls_key"),
+            Scalar::Text("trusted_proxies"),
+            Scalar::Text("rate_limit"),
+        ],
+    ),
     ("log", &[Scalar::Text("level"), Scalar::Text("format")]),
     ("metrics", &[Scalar::Text("prefix")]),
     ("audit", &[Scalar::Text("signing_key"), Scalar::Text("subject_key"), Scalar::Text("publish")]),
@@ -88,6 +113,8 @@ pub(super) const SECTIONS: [(&str, &[Scalar]); 6] = [
 ];
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// What one token may ask of a node where nothing is configured: more than an application needs, less than a flood.
+const RATE_LIMIT: u32 = 10_000;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7117);
 
 impl DatabaseSettings {
@@ -107,7 +134,7 @@ impl DatabaseSettings {
 }
 
 impl HttpSettings {
-    pub(super) fn parse(section: &Spec) -> Result<Self, FieldErrors> {
+    pub(super) fn parse(section: &Spec, base: &Path) -> Result<Self, FieldErrors> {
         let mut reader = Reader::new(section);
         let r = &mut reader;
         let listen = r
@@ -120,11 +147,29 @@ impl HttpSettings {
             }
             url.trim_end_matches('/').to_owned()
         });
-        for key in ["tls_cert", "tls_key", "trusted_proxies"] {
-            r.not_yet(key);
-        }
+        let cert = r.text("tls_cert", "\"/etc/ebb/tls.crt\"").map(|path| base.join(path));
+        let key = r.text("tls_key", "\"/etc/ebb/tls.key\"").map(|path| base.join(path));
+        let tls = match (cert, key) {
+            (Some(cert), Some(key)) => Some(TlsFiles { cert, key }),
+            (None, None) => None,
+            (given, _) => {
+                let (has, lacks) = if given.is_some() { ("tls_cert", "tls_key") } else { ("tls_key", "tls_cert") };
+                r.refuse(has, Invalid::new(format!("`{has}` is given and `{lacks}` is not")).hint("TLS needs both"));
+                None
+            }
+        };
+        let trusted_proxies = networks(r, "trusted_proxies");
+        let rate_limit = r.text("rate_limit", "\"1000/s\"").and_then(|text| {
+            let rate = text.strip_suffix("/s").and_then(|number| number.trim().parse().ok()).filter(|rate| *rate > 0);
+            if rate.is_none() {
+                let invalid = Invalid::new(format!("{text:?} is no rate"));
+                r.refuse("rate_limit", invalid.hint("requests a second for each token, for example \"1000/s\""));
+            }
+            rate
+        });
         reader.finish()?;
-        Ok(Self { listen: listen.unwrap_or(LISTEN), public_url })
+        let listen = listen.unwrap_or(LISTEN);
+        Ok(Self { listen, public_url, tls, trusted_proxies, rate_limit: rate_limit.unwrap_or(RATE_LIMIT) })
     }
 }
 
@@ -234,6 +279,24 @@ fn listen_address(text: &str) -> Result<SocketAddr, Invalid> {
             Err(_) => invalid.hint("an IP address and a port, for example \"127.0.0.1:7117\""),
         }
     })
+}
+
+/// A list of networks; one of them may stand alone, and a variable separates them by commas.
+fn networks(r: &mut Reader<'_>, key: &'static str) -> Vec<Network> {
+    let texts: Vec<String> = match r.take(key) {
+        None => Vec::new(),
+        Some(Value::String(text)) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        }
+        Some(_) => {
+            let invalid = Invalid::new(format!("`{key}` must be a list of addresses"));
+            r.refuse(key, invalid.hint("for example [\"10.0.0.0/8\", \"127.0.0.1\"]"));
+            Vec::new()
+        }
+    };
+    let parsed: Vec<Result<Network, Invalid>> = texts.iter().map(|text| text.parse()).collect();
+    parsed.into_iter().filter_map(|network| network.map_err(|invalid| r.refuse(key, invalid)).ok()).collect()
 }
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -144,7 +144,9 @@ fn syntax_errors_look_the_same() {
 fn what_this_version_does_not_do_is_refused_at_its_line() {
     let said = refusal("[[retain]]\nname = \"users\"\n", &[]);
     assert!(said.starts_with("error: this version of Ebb does not run [[retain]] policies yet\n --> ebb.toml:1:1"));
-    assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("does not support `tls_cert` yet"));
+    assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
+    assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
+    assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));
     assert!(refusal("[audit]\nreport_at = \"SUN 03:00\"\n", &[]).contains("yet"));
 }
 

@@ -153,6 +153,14 @@ impl Database {
         self.begin(Guard::default()).await
     }
 
+    /// A connection for a single message that is a transaction by itself; whoever sends more begins one.
+    pub(crate) async fn acquire(&self) -> Result<sqlx::pool::PoolConnection<Postgres>> {
+        match self.pool.acquire().await {
+            Err(sqlx::Error::PoolTimedOut) => Err(self.why_unreachable().await),
+            acquired => Ok(acquired?),
+        }
+    }
+
     /// One connection of its own, past the pooler where `direct_url` names the way: LISTEN, VACUUM, CONCURRENTLY.
     pub async fn session(&self, application_name: &str) -> Result<PgConnection> {
         Ok(PgConnection::connect_with(&self.session_options(application_name)).await?)

@@ -32,7 +32,8 @@ const MIGRATIONS: &[Migration] = migrations![
     4 "0004_views",
     5 "0005_partition",
     6 "0006_resources",
-    7 "0007_schedule",
+    7 "0007_surface",
+    8 "0008_schedule",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -44,6 +44,7 @@ impl Plan {
 
 /// What one run would do now.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyPlan {
     /// The policy's name.
     pub policy: String,
@@ -85,6 +86,8 @@ pub struct PolicyPlan {
 
 /// What is wrong, and what helps.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = PlanProblem))]
 pub struct Problem {
     /// In words.
     pub message: String,

@@ -47,6 +47,7 @@ impl Change {
 /// What becomes of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ChangeAction {
     /// It is new.
     Create,

@@ -198,6 +198,7 @@ pub(super) async fn show(connection: &mut PgConnection, id: Uuid) -> Result<Opti
 
 /// How events stand.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventsStatus {
     /// Sink by sink.
     pub sinks: Vec<SinkStatus>,
@@ -207,6 +208,7 @@ pub struct EventsStatus {
 
 /// How the events of one sink stand.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SinkStatus {
     /// Its name.
     pub sink: String,

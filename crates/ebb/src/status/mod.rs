@@ -27,6 +27,7 @@ const COUNT_UNSEALED: i64 = 100_000;
 
 /// How everything stands.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Status {
     /// When this was true.
     pub at: Moment,
@@ -46,6 +47,7 @@ pub struct Status {
 
 /// One policy.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyStatus {
     /// What sort.
     pub kind: String,
@@ -73,6 +75,7 @@ pub struct PolicyStatus {
 
 /// One unit: a chore on one leaf table.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UnitStatus {
     /// What is done.
     pub chore: String,
@@ -118,6 +121,7 @@ pub struct UnitStatus {
 
 /// A run.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunStatus {
     /// Its number.
     pub run: i64,
@@ -143,6 +147,7 @@ pub struct RunStatus {
 
 /// The audit, as far as it is not sealed.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditStatus {
     /// Records that wait for a seal.
     pub unsealed: i64,
@@ -153,8 +158,17 @@ pub struct AuditStatus {
 }
 
 impl Engine {
-    /// How everything stands.
+    /// How everything stands, with a look at the tables themselves.
     pub async fn status(&self) -> Result<Status> {
+        self.status_with(true).await
+    }
+
+    /// How everything stood at the last look of a node: in milliseconds, however large the tables are.
+    pub async fn standing(&self) -> Result<Status> {
+        self.status_with(false).await
+    }
+
+    async fn status_with(&self, look: bool) -> Result<Status> {
         let mut tx = self.database().read().await?;
         if pg::schema_version(&mut tx).await?.is_none_or(|version| version < pg::latest_version()) {
             return Err(Error::refused("the ebb schema is missing or older than this binary")
@@ -178,7 +192,7 @@ impl Engine {
             }
             let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
             own = rest;
-            shown.push(self.policy_status(row, mine, until).await?);
+            shown.push(self.policy_status(row, mine, look.then_some(until)).await?);
         }
         own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
@@ -186,7 +200,12 @@ impl Engine {
         Ok(Status { at, policy_time, policies: shown, own, nodes, events, audit })
     }
 
-    async fn policy_status(&self, row: PolicyRow, units: Vec<UnitStatus>, until: Instant) -> Result<PolicyStatus> {
+    async fn policy_status(
+        &self,
+        row: PolicyRow,
+        units: Vec<UnitStatus>,
+        until: Option<Instant>,
+    ) -> Result<PolicyStatus> {
         let (kind, policy) = (row.kind.clone(), row.expire());
         let mut status = PolicyStatus {
             kind: row.kind,
@@ -201,9 +220,8 @@ impl Engine {
             units,
             problem: None,
         };
-        if status.state == "disabled" || kind == Kind::Schedule.as_str() {
-            return Ok(status);
-        }
+        let looks = status.state != "disabled" && kind != Kind::Schedule.as_str();
+        let Some(until) = until.filter(|_| looks) else { return Ok(status) };
         let seen = match policy {
             Ok(policy) => look_at(self.database(), &policy, until).await,
             Err(error) => Err(error),

@@ -72,6 +72,7 @@ pub(crate) async fn policies(connection: &mut PgConnection) -> Result<Vec<Policy
 
 /// A node that was seen lately.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,

@@ -1,0 +1,221 @@
+//! Telling nodes what to do: `/v1/pause`, `/v1/resume`, `/v1/policies/{name}/run`. Each is in the audit with who asked.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use ebb::control::{self, ALL, Pause};
+use ebb::policy::{self, Kind, Stored};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::auth::{By, Operate};
+use super::extract::{OptionalJson, Path, Query};
+use super::problem::{Problem, Sort};
+use super::{Surface, no_zero};
+
+pub(super) fn router() -> OpenApiRouter<Surface> {
+    OpenApiRouter::new().routes(routes!(pause)).routes(routes!(resume)).routes(routes!(run))
+}
+
+/// What to pause.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct PauseRequest {
+    /// A policy; everything when absent.
+    #[schema(min_length = 1, max_length = 100)]
+    name: Option<String>,
+    /// Why, for those who wonder later.
+    #[schema(max_length = 1000)]
+    reason: Option<String>,
+}
+
+/// What is paused now.
+#[derive(Debug, Serialize, ToSchema)]
+struct PauseAnswer {
+    /// The pauses that hold; `*` is everything.
+    pauses: Vec<Pause>,
+}
+
+/// Stop batches of a policy, or of all
+#[utoipa::path(
+    post, path = "/v1/pause", tag = "operations", request_body = Option<PauseRequest>,
+    responses(
+        (status = 200, description = "Batches that run now end, and no new one starts", body = PauseAnswer),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("operate"))),
+)]
+async fn pause(
+    by: By<Operate>,
+    State(surface): State<Surface>,
+    OptionalJson(request): OptionalJson<PauseRequest>,
+) -> Result<Json<PauseAnswer>, Problem> {
+    let (name, reason) = (no_zero(request.name, "name")?, no_zero(request.reason, "reason")?);
+    let mut tx = surface.engine.database().read().await?;
+    if let Some(name) = &name {
+        work(&mut tx, name).await?;
+    }
+    control::pause(&mut tx, name.as_deref().unwrap_or(ALL), reason.as_deref(), by.name()).await?;
+    let pauses = control::pauses(&mut tx).await?;
+    tx.commit().await?;
+    Ok(Json(PauseAnswer { pauses }))
+}
+
+/// What to resume.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ResumeRequest {
+    /// A policy; when absent, the pause of everything.
+    #[schema(min_length = 1, max_length = 100)]
+    name: Option<String>,
+    /// Let a run that the brake stopped take up to so many rows, once.
+    #[schema(minimum = 1, maximum = 9223372036854775807_i64)]
+    allow: Option<u64>,
+}
+
+/// What was resumed, and what is still paused.
+#[derive(Debug, Serialize, ToSchema)]
+struct ResumeAnswer {
+    /// Whether there was anything to resume.
+    resumed: bool,
+    /// The pauses that still hold.
+    pauses: Vec<Pause>,
+}
+
+/// Lift a pause, or let a run pass its brake
+#[utoipa::path(
+    post, path = "/v1/resume", tag = "operations", request_body = Option<ResumeRequest>,
+    responses(
+        (status = 200, description = "Nodes go on", body = ResumeAnswer),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("operate"))),
+)]
+async fn resume(
+    by: By<Operate>,
+    State(surface): State<Surface>,
+    OptionalJson(request): OptionalJson<ResumeRequest>,
+) -> Result<Json<ResumeAnswer>, Problem> {
+    let name = no_zero(request.name, "name")?;
+    if request.allow.is_some_and(|rows| rows == 0 || i64::try_from(rows).is_err()) {
+        return Err(Problem::field("allow", "has to be a number of rows"));
+    }
+    if request.allow.is_some() && name.is_none() {
+        return Err(Problem::field("allow", "is for one policy: name it"));
+    }
+    let mut tx = surface.engine.database().read().await?;
+    let name = name.as_deref().unwrap_or(ALL);
+    // A policy that is gone can still be paused.
+    if name != ALL && !control::pauses(&mut tx).await?.iter().any(|pause| pause.name == name) {
+        work(&mut tx, name).await?;
+    }
+    let resumed = control::resume(&mut tx, name, request.allow, by.name()).await?;
+    let pauses = control::pauses(&mut tx).await?;
+    tx.commit().await?;
+    Ok(Json(ResumeAnswer { resumed, pauses }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct RunQuery {
+    /// Only this chore of it.
+    chore: Option<String>,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunAnswer {
+    /// How many units of work are due now.
+    units: u64,
+    /// The nodes that are alive to hear it.
+    nodes: Vec<String>,
+    /// Why it waits all the same.
+    waits: Option<String>,
+}
+
+/// Run a policy now
+#[utoipa::path(
+    post, path = "/v1/policies/{name}/run", tag = "policies",
+    params(("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), RunQuery),
+    responses(
+        (status = 202, description = "Nodes hear it within a second", body = RunAnswer),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is stopped or disabled, or no node has taken it up", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("operate"))),
+)]
+async fn run(
+    by: By<Operate>,
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    Query(query): Query<RunQuery>,
+) -> Result<(StatusCode, Json<RunAnswer>), Problem> {
+    let chore = no_zero(query.chore, "chore")?;
+    let mut tx = surface.engine.database().read().await?;
+    if let Some(stored) = work(&mut tx, &name).await? {
+        active(&stored)?;
+    }
+    let units = control::trigger(&mut tx, &name, chore.as_deref(), by.name()).await?;
+    if units == 0 {
+        let detail = match chore {
+            Some(chore) => format!("{name} has no chore {chore} that a node has taken up"),
+            None => format!("no node has taken up {name} yet"),
+        };
+        return Err(Problem::new(Sort::Conflict, detail).hint("start a node: ebb run"));
+    }
+    let nodes = control::nodes(&mut tx).await?.into_iter().map(|node| node.name).collect();
+    let pauses = control::pauses(&mut tx).await?;
+    tx.commit().await?;
+    let waits = pauses.iter().find(|pause| pause.name == ALL || pause.name == name);
+    let waits = waits.map(|pause| format!("paused by {}", pause.paused_by));
+    Ok((StatusCode::ACCEPTED, Json(RunAnswer { units, nodes, waits })))
+}
+
+/// Makes sure that a name has work to do. Ebb's own work has no policy.
+pub(crate) async fn work(tx: &mut PgConnection, name: &str) -> Result<Option<Stored>, Problem> {
+    if matches!(name, "keep" | "audit" | "events") {
+        return Ok(None);
+    }
+    let stored = find(tx, name).await?;
+    match stored.kind {
+        Kind::Once | Kind::Settings | Kind::Sink => {
+            Err(Problem::new(Sort::Conflict, format!("{name} is a setting: there is no work to it")))
+        }
+        _ => Ok(Some(stored)),
+    }
+}
+
+/// The policy of a name.
+pub(crate) async fn find(tx: &mut PgConnection, name: &str) -> Result<Stored, Problem> {
+    policy::store::find(tx, name).await.map_err(|error| {
+        if !error.is_usage() {
+            return error.into();
+        }
+        let problem = Problem::not_found(error.to_string());
+        match error.hint() {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        }
+    })
+}
+
+/// Nodes do not follow what is stopped or disabled.
+fn active(stored: &Stored) -> Result<(), Problem> {
+    let name = &stored.name;
+    if let Some(reason) = &stored.stopped {
+        return Err(
+            Problem::new(Sort::Conflict, format!("{name} was stopped: {reason}")).hint("mend it and run `ebb apply`")
+        );
+    }
+    if !stored.enabled {
+        return Err(
+            Problem::new(Sort::Conflict, format!("{name} is disabled")).hint("put `enabled: true` into its spec")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What handlers take from a request, each with a problem document where it cannot be taken. Invariant: a body is read
+//! within bounds of size and time, whatever the client does.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+
+use super::BODY_LIMIT;
+use super::problem::{FieldProblem, Problem, Sort};
+
+/// A body takes no longer to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// How much of a body that is too large is read all the same.
+const LISTEN_FOR: usize = 8 * BODY_LIMIT;
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(
+                Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json")
+            );
+        }
+        parse(&body(request.into_body()).await?).map(Self)
+    }
+}
+
+/// A JSON body, or none.
+#[derive(Debug)]
+pub(crate) struct OptionalJson<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let json = is_json(request.headers());
+        let bytes = body(request.into_body()).await?;
+        match (bytes.is_empty(), json) {
+            (true, _) => Ok(Self(T::default())),
+            (false, true) => parse(&bytes).map(Self),
+            (false, false) => {
+                Err(Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json"))
+            }
+        }
+    }
+}
+
+/// The whole body, within its limit.
+pub(crate) async fn body(body: Body) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(BODY_WITHIN, read(body)).await {
+        Ok(read) => read,
+        Err(_) => Err(Problem::new(Sort::Timeout, format!("the body did not arrive within {BODY_WITHIN:?}"))),
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    let (mut chunks, mut bytes, mut seen) = (body.into_data_stream(), BytesMut::new(), 0);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| Problem::new(Sort::Malformed, "the body cannot be read to its end"))?;
+        seen += chunk.len();
+        // Whoever is still sending would not hear the answer: a little more is read, and let go.
+        if seen > LISTEN_FOR {
+            break;
+        }
+        if seen <= BODY_LIMIT {
+            bytes.extend_from_slice(&chunk);
+        }
+    }
+    if seen > BODY_LIMIT {
+        return Err(Problem::new(Sort::TooLarge, format!("the body is larger than {} kB", BODY_LIMIT >> 10)));
+    }
+    Ok(bytes.freeze())
+}
+
+/// Reads JSON: what is no JSON is malformed, what does not fit is invalid, at the field that does not.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        if !error.is_data() {
+            return Problem::new(Sort::Malformed, format!("the body is not JSON: {error}"));
+        }
+        let field = if path == "." { String::new() } else { path };
+        let detail = if field.is_empty() { error.to_string() } else { format!("{field}: {error}") };
+        Problem::invalid(detail).errors(vec![FieldProblem { field, message: error.to_string() }])
+    })?;
+    deserializer.end().map_err(|error| Problem::new(Sort::Malformed, format!("the body is not JSON: {error}")))?;
+    Ok(value)
+}
+
+/// Reads JSON that borrows from its bytes.
+pub(crate) fn parse_borrowed<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
+        true => Problem::invalid(error.to_string()),
+        false => Problem::new(Sort::Malformed, format!("the body is not JSON: {error}")),
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(is_json_type)
+}
+
+/// Whether a content type is JSON.
+pub(crate) fn is_json_type(given: &str) -> bool {
+    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// What a path names.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                Err(Problem::new(Sort::Malformed, format!("the path cannot be read: {}", rejection.body_text())))
+            }
+        }
+    }
+}
+
+/// What follows the question mark.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Query::from_request_parts(parts, state).await {
+            Ok(axum::extract::Query(value)) => Ok(Self(value)),
+            Err(rejection) => Err(Problem::new(Sort::Malformed, rejection.body_text())),
+        }
+    }
+}

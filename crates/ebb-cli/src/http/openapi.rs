@@ -1,0 +1,124 @@
+//! The OpenAPI document, generated from the handlers. Invariant: every answer is declared, those included that no
+//! handler gives by itself: nobody let in, too much, too fast, not readable.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+
+use super::Surface;
+use super::problem::{FieldProblem, Problem};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Ebb",
+        description = "The data-lifecycle engine for PostgreSQL. Errors are problem documents (RFC 9457) with stable types. \
+            Every POST takes an Idempotency-Key. Lists are paged by cursor: pass `next` of an answer as `after`.",
+    ),
+    components(schemas(Problem, FieldProblem)),
+    security(("bearer" = [])),
+    tags(
+        (name = "once", description = "Inside a window an event is accepted once"),
+        (name = "lineage", description = "OpenLineage events, each kept once"),
+        (name = "policies", description = "What people asked for"),
+        (name = "operations", description = "How it stands, and telling nodes what to do"),
+        (name = "audit", description = "What was done, and the proof"),
+    ),
+)]
+struct Document;
+
+/// What the routers add their paths to.
+pub(super) fn document() -> utoipa::openapi::OpenApi {
+    let mut document = Document::openapi();
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("A token of `ebb token create`; x-ebb-role of an operation says which role it needs."))
+        .build();
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    document
+}
+
+/// Declares what happens around every handler.
+pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
+    for item in document.paths.paths.values_mut() {
+        let post = item.post.is_some();
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
+            let parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+            let body = operation.request_body.is_some();
+            declare(operation, 401, "No token, or one that is unknown, expired or revoked");
+            declare(operation, 403, "The token's role does not cover this");
+            declare(operation, 429, "Too many requests, or too many wrong tokens");
+            declare(operation, 500, "Something went wrong here");
+            declare(operation, 503, "The database is away or busy");
+            if parameters || body {
+                declare(operation, 400, "The request cannot be read");
+            }
+            if body {
+                declare(operation, 408, "The body took too long to arrive");
+                declare(operation, 413, "The body is too large");
+                declare(operation, 415, "The body is not JSON");
+            }
+            if parameters || body {
+                declare(operation, 422, "The request makes no sense");
+            }
+        }
+        if post && let Some(operation) = &mut item.post {
+            declare(operation, 400, "The request cannot be read");
+            declare(operation, 408, "The body took too long to arrive");
+            declare(
+                operation,
+                409,
+                "A request with this Idempotency-Key is being worked on, or a rule stands in the way",
+            );
+            declare(operation, 413, "The body is too large");
+            declare(operation, 422, "The Idempotency-Key belongs to another request, or the request makes no sense");
+            operation.parameters.get_or_insert_default().push(idempotency_key().into());
+        }
+    }
+}
+
+fn declare(operation: &mut Operation, status: u16, description: &str) {
+    operation.responses.responses.entry(status.to_string()).or_insert_with(|| {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        RefOr::T(ResponseBuilder::new().description(description).content("application/problem+json", content).build())
+    });
+}
+
+fn idempotency_key() -> Parameter {
+    let schema = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[ -~]+$"));
+    ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .description(Some(
+            "Makes repeating the request harmless: the first answer is kept for 24 hours and given again",
+        ))
+        .schema(Some(schema))
+        .build()
+}
+
+/// Serves the document.
+pub(super) fn router(document: &utoipa::openapi::OpenApi) -> Router<Surface> {
+    let json: Bytes = document.to_pretty_json().unwrap_or_default().into();
+    let json = Arc::new(json);
+    Router::new().route(
+        "/openapi.json",
+        get(move || {
+            let json = json.as_ref().clone();
+            async move { ([(header::CONTENT_TYPE, "application/json")], json).into_response() }
+        }),
+    )
+}

@@ -1,0 +1,11 @@
+//! The API through the real binary, over a real socket.
+
+mod bad_input;
+mod idempotency;
+mod lineage;
+mod listen;
+mod once;
+mod policies;
+mod site;
+mod stream;
+mod tokens;

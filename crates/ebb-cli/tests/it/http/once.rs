@@ -1,0 +1,96 @@
+//! `/v1/once`.
+
+use ebb::token::Role;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::site::{Answer, Site};
+
+#[tokio::test]
+async fn of_many_claims_of_a_key_one_is_first() {
+    let site = Site::new().await;
+    let token = site.token(Role::App).await;
+    let claim = json!({ "key": "k" });
+    let answers = futures_util::future::join_all((0..40).map(|_| site.post("/v1/once/orders", &token, &claim))).await;
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert_eq!((count(201), count(200)), (1, 39), "{answers:?}");
+    assert_eq!(answers.iter().find(|answer| answer.status == 201).unwrap().json(), json!({ "outcome": "first" }));
+    // A claim through HTTP is the claim of the SQL function.
+    let outcome: String = site.database.scalar("SELECT ebb.once('orders', 'k')").await;
+    assert_eq!(outcome, "duplicate");
+}
+
+#[tokio::test]
+async fn a_claim_in_flight_is_completed_or_given_back() {
+    let site = Site::new().await;
+    let token = site.token(Role::App).await;
+    let claim = |key: &str| json!({ "key": key, "in_flight": true, "fingerprint": "a" });
+    let begun = site.post("/v1/once/orders", &token, &claim("k/ ü")).await;
+    let fence = begun.json()["token"].as_i64().unwrap();
+    let again = site.post("/v1/once/orders", &token, &claim("k/ ü")).await;
+    assert_eq!((again.status, again.problem().as_str()), (409, "in-progress"));
+    let other = json!({ "key": "k/ ü", "in_flight": true, "fingerprint": "b" });
+    let other = site.post("/v1/once/orders", &token, &other).await;
+    assert_eq!((other.status, other.problem().as_str()), (422, "key-mismatch"));
+    let path = |fence: i64| format!("/v1/once/orders/k%2F%20%C3%BC?token={fence}");
+    let put = |fence: i64, result: Value| {
+        let (site, token) = (&site, &token);
+        async move { site.send(Method::PUT, &path(fence), token, &result).await }
+    };
+    assert_eq!(put(fence + 1, json!(7)).await.problem(), "conflict");
+    assert_eq!(put(fence, json!({ "order": 7 })).await.status, 204);
+    assert_eq!(put(fence, json!({ "order": 7 })).await.status, 204, "asking again is harmless");
+    let duplicate = site.post("/v1/once/orders", &token, &claim("k/ ü")).await;
+    assert_eq!((duplicate.status, &duplicate.json()["result"]), (200, &json!({ "order": 7 })));
+
+    let begun = site.post("/v1/once/orders", &token, &claim("free")).await.json()["token"].as_i64().unwrap();
+    let released =
+        site.request(Method::DELETE, &format!("/v1/once/orders/free?token={begun}"), &token).send().await.unwrap();
+    assert_eq!(released.status(), 204);
+    assert_eq!(site.post("/v1/once/orders", &token, &claim("free")).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_batch_tells_first_from_duplicate_and_minds_no_repeats() {
+    let site = Site::new().await;
+    let token = site.token(Role::App).await;
+    site.post("/v1/once/orders", &token, &json!({ "key": "b" })).await;
+    let answer = site.post("/v1/once/orders/batch", &token, &json!({ "keys": ["c", "b", "a", "c"] })).await;
+    assert_eq!(answer.json(), json!({ "first": ["c", "a"], "duplicate": ["b"] }));
+    for wrong in [
+        json!({ "keys": [] }),
+        json!({ "keys": vec!["k"; 1001] }),
+        json!({ "keys": ["", "a"] }),
+        json!({ "keys": ["\0"] }),
+    ] {
+        let answer = site.post("/v1/once/orders/batch", &token, &wrong).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_told_at_its_field() {
+    let site = Site::new().await;
+    let token = site.token(Role::App).await;
+    let wrong = |path: &'static str, body: Value| {
+        let (site, token) = (&site, &token);
+        async move { site.post(path, token, &body).await }
+    };
+    let field = |answer: &Answer| {
+        assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid"), "{answer:?}");
+        answer.json()["errors"][0]["field"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(field(&wrong("/v1/once/orders", json!({ "key": "k", "ttl": "soon" })).await), "ttl");
+    assert_eq!(field(&wrong("/v1/once/orders", json!({ "key": 7 })).await), "key");
+    assert_eq!(field(&wrong("/v1/once/orders", json!({ "key": "k", "tll": "1h" })).await), "tll");
+    for (path, body) in [
+        ("/v1/once/or.ders", json!({ "key": "k" })),
+        ("/v1/once/orders", json!({ "key": "" })),
+        ("/v1/once/orders", json!({ "key": "k".repeat(1025) })),
+        ("/v1/once/orders", json!({ "key": "a\0b" })),
+    ] {
+        let answer = wrong(path, body).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid"), "{answer:?}");
+        assert!(answer.json()["hint"].is_string(), "{answer:?}");
+    }
+}
