@@ -23,7 +23,7 @@ mod status;
 mod token;
 mod trigger;
 mod uninstall;
-mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
