@@ -8,5 +8,6 @@ mod deploy;
 mod faults;
 mod http;
 mod insight;
+mod partition;
 mod replica;
 mod shell;

@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = migrations![
     5 "0005_partition",
     6 "0006_resources",
     7 "0007_surface",
+    8 "0008_adoption",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -216,7 +216,9 @@ impl Engine {
             units,
             problem: None,
         };
-        let Some(until) = until.filter(|_| status.state != "disabled") else { return Ok(status) };
+        // Only expire has rows to count; what other kinds say about themselves is stored with their units.
+        let counts = status.state != "disabled" && status.kind == Kind::Expire.as_str();
+        let Some(until) = until.filter(|_| counts) else { return Ok(status) };
         let seen = match policy {
             Ok(policy) => look_at(self.database(), &policy, until).await,
             Err(error) => Err(error),
