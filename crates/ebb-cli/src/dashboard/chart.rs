@@ -37,14 +37,14 @@ pub(super) fn hours(hours: &[Hour]) -> Markup {
 
 /// A metric as a line over time.
 pub(super) fn line(samples: &[Sample], what: &str) -> Markup {
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-        return html! { div.empty { "Nodes write a sample every minute; the first is on its way." } };
+    let [first, .., last] = samples else {
+        return html! { div.empty { "Nodes write a sample every minute; the first ones are on their way." } };
     };
     let most = samples.iter().map(|sample| sample.value).fold(1.0, f64::max);
     let from = first.at.micros() as f64;
     let length = (last.at.micros() as f64 - from).max(1.0);
     let place = |sample: &Sample| {
-        let x = if samples.len() == 1 { WIDTH } else { (sample.at.micros() as f64 - from) / length * WIDTH };
+        let x = (sample.at.micros() as f64 - from) / length * WIDTH;
         (round(x), round(FLOOR - sample.value / most * (FLOOR - 14.0)))
     };
     let points: Vec<String> = samples.iter().map(place).map(|(x, y)| format!("{x},{y}")).collect();

@@ -11,7 +11,8 @@ fn root() -> PathBuf {
 fn tool(name: &str, args: &[&str]) -> Option<String> {
     match Command::new(name).args(args).current_dir(root()).output() {
         Ok(output) => {
-            let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let said =
+                format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success(), "{name} {args:?}\n{said}");
             Some(said)
         }
