@@ -27,7 +27,7 @@ mod subject;
 mod token;
 mod trigger;
 mod uninstall;
-mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
