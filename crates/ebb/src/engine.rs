@@ -415,9 +415,9 @@ async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<(
     checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
 }
 
-/// Whether a name is that of settings this version acts on.
+/// Whether a name is that of settings.
 fn is_settings(name: &str) -> bool {
-    Kind::Settings.form().sections().contains(&name) && Kind::Settings.is_supported(name)
+    Kind::Settings.form().sections().contains(&name)
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.
