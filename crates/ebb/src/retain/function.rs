@@ -29,10 +29,14 @@ pub(crate) async fn create(
     let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
     let rights = format!(
         "REVOKE ALL ON FUNCTION {call} FROM PUBLIC;
-         DO $ebb$ BEGIN
+         DO $ebb$ DECLARE who name; BEGIN
+             -- Before it is given away: the functions that call it run as the owner of the schema.
+             FOR who IN SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'ebb'
+                        UNION SELECT rolname FROM pg_roles WHERE rolname = 'ebb_node' LOOP
+                 EXECUTE format('GRANT EXECUTE ON FUNCTION {call} TO %I', who);
+             END LOOP;
              BEGIN
                  ALTER FUNCTION {call} OWNER TO {owner};
-                 GRANT EXECUTE ON FUNCTION {call} TO CURRENT_USER;
              EXCEPTION WHEN insufficient_privilege THEN NULL;
              END;
          END $ebb$",
