@@ -53,7 +53,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
     let status = |value: &str| {
         subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)))
     };
-    let touched = || set(ident(&subjects.mirror.touched), "ebb.now()");
+    let touched = || set(ident(&subjects.mirror.touched), "COALESCE($3, now())");
     let deleted_at = &root.deleted_at;
     let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let (deleted, active) = match &subjects.status {
