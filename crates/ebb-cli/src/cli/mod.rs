@@ -10,6 +10,7 @@ mod completions;
 mod confirm;
 mod demo;
 mod doctor;
+mod event;
 mod init;
 mod man;
 mod migrate;
@@ -76,6 +77,9 @@ enum Command {
     /// Tables split by time: adopt, look after, undo.
     #[command(subcommand)]
     Partition(partition::Command),
+    /// Schedule events, look at them, and see to dead letters.
+    #[command(subcommand)]
+    Event(event::Command),
     /// Soft-delete a subject; it is erased when its grace is over.
     Delete(subject::DeleteArgs),
     /// Take a soft delete back.
@@ -167,6 +171,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
         Command::Partition(command) => partition::run(&context, command).await,
+        Command::Event(command) => event::run(&context, command).await,
         Command::Delete(args) => subject::delete(&context, args).await,
         Command::Restore(args) => subject::restore(&context, args).await,
         Command::Hold(args) => subject::hold(&context, args).await,

@@ -34,7 +34,8 @@ const MIGRATIONS: &[Migration] = migrations![
     6 "0006_resources",
     7 "0007_surface",
     8 "0008_adoption",
-    9 "0009_retain",
+    9 "0009_schedule",
+    10 "0010_retain",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -18,6 +18,7 @@ mod replica;
 mod resources;
 mod retain;
 mod roles;
+mod schedule;
 mod sinks;
 mod sql_files;
 mod tls;
