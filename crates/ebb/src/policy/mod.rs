@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_near_a_kind_is_told_which() {
+    fn a_kind_is_known_by_its_word() {
         assert_eq!(Kind::parse("expire").unwrap(), Kind::Expire);
         assert_eq!(Kind::parse("expires").unwrap_err().hint.unwrap(), "did you mean `expire`?");
     }

@@ -29,10 +29,14 @@ pub(crate) async fn create(
     let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
     let rights = format!(
         "REVOKE ALL ON FUNCTION {call} FROM PUBLIC;
-         DO $ebb$ BEGIN
+         DO $ebb$ DECLARE who name; BEGIN
+             -- Before it is given away: the functions that call it run as the owner of the schema.
+             FOR who IN SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'ebb'
+                        UNION SELECT rolname FROM pg_roles WHERE rolname = 'ebb_node' LOOP
+                 EXECUTE format('GRANT EXECUTE ON FUNCTION {call} TO %I', who);
+             END LOOP;
              BEGIN
                  ALTER FUNCTION {call} OWNER TO {owner};
-                 GRANT EXECUTE ON FUNCTION {call} TO CURRENT_USER;
              EXCEPTION WHEN insufficient_privilege THEN NULL;
              END;
          END $ebb$",
@@ -49,7 +53,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
     let status = |value: &str| {
         subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)))
     };
-    let touched = || set(ident(&subjects.mirror.touched), "ebb.now()");
+    let touched = || set(ident(&subjects.mirror.touched), "COALESCE($3, now())");
     let deleted_at = &root.deleted_at;
     let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let (deleted, active) = match &subjects.status {

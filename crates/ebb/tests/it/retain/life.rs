@@ -277,3 +277,27 @@ async fn rows_by_age_have_floor_and_tenants_too() {
     ebb.once("notifications").await;
     assert_eq!(ebb.list("id", "notifications").await, "1,2,3,4,5,6,7,8,10,12,14,15,20");
 }
+
+#[tokio::test]
+async fn an_application_needs_no_right_on_the_table_and_its_owner_none_on_ebb() {
+    let ebb = Ebb::with(super::SHOP).await;
+    let (owner, app) = (format!("owner_{}", ebb.db.name()), format!("app_{}", ebb.db.name()));
+    ebb.db
+        .execute(&format!(
+            "CREATE ROLE {owner}; CREATE ROLE {app}; ALTER TABLE users OWNER TO {owner}; GRANT USAGE ON SCHEMA ebb TO {app};
+             GRANT EXECUTE ON FUNCTION ebb.delete_subject(text, text, text), ebb.restore_subject(text, text, text) TO {app}"
+        ))
+        .await;
+    ebb.apply(&users("mirror = { due = \"scheduled_deletion_at\", touched = \"updated_at\" }")).await;
+    let mut client = ebb.client().await;
+    execute(&mut client, &format!("SET ROLE {app}")).await;
+    execute(&mut client, "SELECT ebb.delete_subject('users', '1'), ebb.delete_subject('users', '2')").await;
+    execute(&mut client, "SELECT ebb.restore_subject('users', '2')").await;
+    assert!(sqlx::query("UPDATE users SET deleted_at = now()").execute(&mut client).await.is_err());
+    assert!(
+        sqlx::query("SELECT * FROM ebb.\"subject:users\"('look', '1', NULL, NULL)").execute(&mut client).await.is_err()
+    );
+    assert_eq!(ebb.list("id", "users WHERE deleted_at IS NOT NULL").await, "1");
+    let by: String = ebb.db.scalar("SELECT by_name FROM ebb.audit WHERE action = 'restore'").await;
+    assert_eq!(by, app);
+}
