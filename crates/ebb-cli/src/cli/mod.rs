@@ -18,6 +18,7 @@ mod partition;
 mod pause;
 mod plan;
 mod policy;
+mod resource;
 pub(crate) mod run;
 mod status;
 mod token;
@@ -74,6 +75,9 @@ enum Command {
     /// Tables split by time: adopt, look after, undo.
     #[command(subcommand)]
     Partition(partition::Command),
+    /// What lives in stores outside, and who refers to it.
+    #[command(subcommand)]
+    Resource(resource::Command),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -150,6 +154,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
         Command::Partition(command) => partition::run(&context, command).await,
+        Command::Resource(command) => resource::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Token(command) => token::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,

@@ -33,6 +33,7 @@ enum Example {
 
 const IDEMPOTENCY: &str = include_str!("idempotency.toml");
 const PARTITIONING: &str = include_str!("partitioning.toml");
+const SCRATCH_TABLES: &str = include_str!("scratch-tables.toml");
 const HEAD: &str = include_str!("head.toml");
 
 pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<Outcome> {
@@ -67,11 +68,11 @@ fn example(which: Example) -> Result<&'static str> {
         Example::Idempotency => return Ok(IDEMPOTENCY),
         Example::UuPdp => ("uu-pdp", "[[retain]]"),
         Example::Partitioning => return Ok(PARTITIONING),
-        Example::ScratchTables => ("scratch-tables", "[[resources]]"),
+        Example::ScratchTables => return Ok(SCRATCH_TABLES),
         Example::Birthdays => ("birthdays", "[[schedule]]"),
     };
     Err(Error::usage(format!("this version of Ebb does not run {duty} policies yet, so there is no example {name}"))
-        .with_hint("there are: idempotency, partitioning"))
+        .with_hint("there are: idempotency, partitioning, scratch-tables"))
 }
 
 /// What the database has; `None` when there is none to look at.
