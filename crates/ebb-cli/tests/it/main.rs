@@ -9,5 +9,4 @@ mod http;
 mod insight;
 mod partition;
 mod replica;
-mod resource;
 mod shell;
