@@ -21,6 +21,7 @@ mod plan;
 mod plan_page;
 mod policy;
 mod proof;
+mod resource;
 pub(crate) mod run;
 mod status;
 mod subject;
@@ -95,6 +96,9 @@ enum Command {
     Retry(subject::Subject),
     /// Show how a subject stands and what would be erased with it.
     Show(subject::ShowArgs),
+    /// What lives in stores outside, and who refers to it.
+    #[command(subcommand)]
+    Resource(resource::Command),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -180,6 +184,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Erase(args) => subject::erase(&context, args).await,
         Command::Retry(args) => subject::retry(&context, args).await,
         Command::Show(args) => subject::show(&context, args).await,
+        Command::Resource(command) => resource::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Token(command) => token::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,

@@ -5,6 +5,7 @@
 //! is old by every clock and was seen twice (`sweeper.rs`).
 
 pub mod driver;
+pub mod lifecycle;
 pub(crate) mod work;
 
 mod dropper;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 pub use driver::{Driver, Dropped, Found, Owner};
+pub use lifecycle::{Context, Handle, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
 pub use store::{Listed, Sighting};
 
 use crate::audit::Entry;

@@ -34,11 +34,13 @@ enum Example {
 const IDEMPOTENCY: &str = include_str!("idempotency.toml");
 const PARTITIONING: &str = include_str!("partitioning.toml");
 const UU_PDP: &str = include_str!("uu-pdp.toml");
+const SCRATCH_TABLES: &str = include_str!("scratch-tables.toml");
+const BIRTHDAYS: &str = include_str!("birthdays.toml");
 const HEAD: &str = include_str!("head.toml");
 
 pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<Outcome> {
     let path = path.unwrap_or_else(|| PathBuf::from("ebb.toml"));
-    let example = args.example.map(example).transpose()?;
+    let example = args.example.map(example);
     let old = std::fs::read_to_string(&path).ok();
     if path.exists() && !args.force {
         return Err(Error::refused(format!("{} exists", path.display())).with_hint(
@@ -63,16 +65,14 @@ pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<O
     Ok(Outcome::Done)
 }
 
-fn example(which: Example) -> Result<&'static str> {
-    let (name, duty) = match which {
-        Example::Idempotency => return Ok(IDEMPOTENCY),
-        Example::UuPdp => return Ok(UU_PDP),
-        Example::Partitioning => return Ok(PARTITIONING),
-        Example::ScratchTables => ("scratch-tables", "[[resources]]"),
-        Example::Birthdays => ("birthdays", "[[schedule]]"),
-    };
-    Err(Error::usage(format!("this version of Ebb does not run {duty} policies yet, so there is no example {name}"))
-        .with_hint("there are: idempotency, uu-pdp, partitioning"))
+fn example(which: Example) -> &'static str {
+    match which {
+        Example::Idempotency => IDEMPOTENCY,
+        Example::UuPdp => UU_PDP,
+        Example::Partitioning => PARTITIONING,
+        Example::ScratchTables => SCRATCH_TABLES,
+        Example::Birthdays => BIRTHDAYS,
+    }
 }
 
 /// What the database has; `None` when there is none to look at.

@@ -81,12 +81,8 @@ struct Line {
 }
 
 impl ClickHouseDriver {
-    pub(crate) fn open(
-        url: &str,
-        user: Option<&str>,
-        password: Option<&Secret>,
-        cluster: Option<&str>,
-    ) -> Result<Self> {
+    /// Tables of the database that `url` names; nothing is connected yet.
+    pub fn open(url: &str, user: Option<&str>, password: Option<&Secret>, cluster: Option<&str>) -> Result<Self> {
         let mut url = Url::parse(url).map_err(|error| Error::config(format!("the `url` cannot be read: {error}")))?;
         let mut database = "default".to_owned();
         let mut kept = Vec::new();

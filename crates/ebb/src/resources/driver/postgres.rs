@@ -28,6 +28,12 @@ pub struct PostgresDriver {
 }
 
 impl PostgresDriver {
+    /// Tables of a schema of a database that is open already.
+    pub fn own(database: &Database, schema: &str) -> Self {
+        let location = format!("postgres own database, schema {schema}");
+        Self { database: database.clone(), schema: schema.to_owned(), location }
+    }
+
     pub(crate) fn open(
         own: &Database,
         url: Option<&str>,

@@ -2,8 +2,11 @@
 
 mod chores;
 mod clickhouse;
+mod lifecycle;
+mod model;
 mod objects;
 mod protocol;
+mod python;
 mod sweep;
 
 use std::time::Duration;

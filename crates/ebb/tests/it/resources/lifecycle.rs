@@ -1,0 +1,99 @@
+//! Handles in a program: what they count is what stands in the registry, and nothing they do can hurt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb::resources::driver::PostgresDriver;
+use ebb::resources::{Context, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
+use serde_json::json;
+
+use super::{Registry, name};
+
+const NEW: Duration = Duration::ZERO;
+
+async fn start(registry: &Registry) -> PostgresHandler {
+    PostgresHandler::start(registry.ebb.db.open(), "s", Worker::new("rust")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clones_count_here_and_stand_there_as_one_reference() {
+    let registry = Registry::new().await;
+    let (handler, t) = (start(&registry).await, name(NEW, 1));
+    let handle = handler.announce(&t, json!({ "job": "1" })).await.unwrap();
+    registry.make(&t).await;
+    handler.created(&handle, None).await.unwrap();
+    assert_eq!((registry.state(&t).await, registry.refs(&t).await), ("live".into(), 1));
+    // From a thread that knows no runtime.
+    let clones = std::thread::spawn({
+        let handle = handle.clone();
+        move || (0..100).map(|_| handle.clone()).collect::<Vec<_>>()
+    });
+    let clones = clones.join().unwrap();
+    drop(handle);
+    handler.flush().await.unwrap();
+    assert_eq!(registry.refs(&t).await, 1);
+    drop(clones);
+    handler.flush().await.unwrap();
+    assert_eq!(registry.refs(&t).await, 0);
+    // Gone and come back between two flushes: nothing to write.
+    let again = handler.incref(&t);
+    handler.flush().await.unwrap();
+    assert_eq!((registry.refs(&t).await, again.name().unwrap()), (1, t.as_str()));
+    handler.stop().await.unwrap();
+    assert_eq!(registry.refs(&t).await, 0);
+    assert!(again.name().unwrap_err().to_string().contains("stale"));
+    let holders: i64 = registry.ebb.db.scalar("SELECT count(*) FROM ebb.holder").await;
+    assert_eq!(holders, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_context_ends_its_handles_and_only_its_own_handler() {
+    let registry = Registry::new().await;
+    let (handler, t) = (Arc::new(start(&registry).await), name(NEW, 1));
+    let context = Context::with(handler.clone());
+    let handle = context.announce(&t, json!({})).await.unwrap();
+    let gone = context.refer(&name(NEW, 2)).await.unwrap_err();
+    assert!(gone.to_string().contains("gone"), "{gone}");
+    let twice = context.announce(&t, json!({})).await.unwrap();
+    context.close().await.unwrap();
+    assert!(handle.name().unwrap_err().to_string().contains("context has ended"));
+    drop((handle, twice));
+    let other = Context::with(handler.clone());
+    handler.flush().await.unwrap();
+    assert_eq!(registry.refs(&t).await, 0);
+    assert_eq!(other.refer(&t).await.unwrap().name().unwrap(), t);
+    handler.stop().await.unwrap();
+    assert!(handler.flush().await.is_err(), "after its end there is no fence");
+}
+
+/// The server is away while handles come and go; when it is back, what stands is what they count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_holder_makes_every_handle_stale() {
+    let registry = Registry::new().await;
+    let worker = Worker { term: Duration::from_secs(1), ..Worker::new("rust") };
+    let handler = PostgresHandler::start(registry.ebb.db.open(), "s", worker).await.unwrap();
+    let t = name(NEW, 1);
+    let handle = handler.announce(&t, json!({})).await.unwrap();
+    registry.kill(handler.holder(), "0.5").await;
+    ebb_testkit::eventually(crate::harness::SOON, || async { handle.name().is_err() }).await;
+    assert!(handler.flush().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_local_handler_drops_with_the_last_handle_and_the_rest_at_its_end() {
+    let registry = Registry::new().await;
+    let driver = PostgresDriver::own(&registry.ebb.db.open(), "scratch");
+    let context = Context::owning(LocalHandler::start(Arc::new(driver)));
+    let (t, u) = (name(NEW, 1), name(NEW, 2));
+    let (one, two) = (context.announce(&t, json!({})).await.unwrap(), context.announce(&u, json!({})).await.unwrap());
+    registry.make(&t).await;
+    registry.make(&u).await;
+    let clone = one.clone();
+    drop(one);
+    assert_eq!(registry.tables().await.split(',').count(), 2);
+    drop(clone);
+    ebb_testkit::eventually(crate::harness::SOON, || async { registry.tables().await == u }).await;
+    context.close().await.unwrap();
+    assert_eq!(registry.tables().await, "");
+    assert!(two.name().is_err());
+}
