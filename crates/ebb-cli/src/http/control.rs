@@ -25,10 +25,10 @@ pub(super) fn router() -> OpenApiRouter<Surface> {
 #[serde(deny_unknown_fields)]
 struct PauseRequest {
     /// A policy; everything when absent.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(min_length = 1, max_length = 100, pattern = r"^[^\x00]+$")]
     name: Option<String>,
     /// Why, for those who wonder later.
-    #[schema(max_length = 1000)]
+    #[schema(max_length = 1000, pattern = r"^[^\x00]*$")]
     reason: Option<String>,
 }
 
@@ -70,7 +70,7 @@ async fn pause(
 #[serde(deny_unknown_fields)]
 struct ResumeRequest {
     /// A policy; when absent, the pause of everything.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(min_length = 1, max_length = 100, pattern = r"^[^\x00]+$")]
     name: Option<String>,
     /// Let a run that the brake stopped take up to so many rows, once.
     #[schema(minimum = 1, maximum = 9223372036854775807_i64)]

@@ -48,7 +48,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJ
         let bytes = body(request.into_body()).await?;
         match (bytes.is_empty(), json) {
             (true, _) => Ok(Self(T::default())),
-            (false, true) => parse(&bytes).map(Self),
+            (false, true) => parse::<Option<T>>(&bytes).map(|given| Self(given.unwrap_or_default())),
             (false, false) => {
                 Err(Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json"))
             }

@@ -33,18 +33,18 @@ fn alias() -> Router<Surface> {
 
 /// What became of a batch.
 #[derive(Debug, Serialize, ToSchema)]
-struct BatchAnswer {
+struct LineageAnswer {
     /// Events that are kept, new or already known.
     successful: usize,
     /// Events that were refused.
     failed: usize,
     /// One for each event, in the order they came.
-    results: Vec<EventAnswer>,
+    results: Vec<LineageResult>,
 }
 
 /// What became of one event.
 #[derive(Debug, Serialize, ToSchema)]
-struct EventAnswer {
+struct LineageResult {
     /// Its place in the batch.
     index: usize,
     /// `accepted`, `duplicate` or `rejected`.
@@ -54,12 +54,47 @@ struct EventAnswer {
     errors: Vec<FieldProblem>,
 }
 
+/// A run event, as far as Ebb looks at it. Anything else in it is kept as it came. For the document alone.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described")]
+struct RunEvent {
+    /// When, with a zone.
+    #[schema(rename = "eventTime", format = DateTime, example = "2025-11-15T12:00:00.000Z")]
+    event_time: String,
+    /// START, RUNNING, COMPLETE, ABORT, FAIL or OTHER.
+    #[schema(rename = "eventType", pattern = "^(START|RUNNING|COMPLETE|ABORT|FAIL|OTHER)$")]
+    event_type: Option<String>,
+    #[schema(min_length = 1, pattern = r"^[^\x00]+$")]
+    producer: String,
+    run: RunName,
+    job: JobName,
+}
+
+/// Which run.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described")]
+struct RunName {
+    /// Any text that is not empty.
+    #[schema(rename = "runId", min_length = 1, pattern = r"^[^\x00]+$")]
+    run_id: String,
+}
+
+/// Which job.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only described")]
+struct JobName {
+    #[schema(min_length = 1, pattern = r"^[^\x00]+$")]
+    namespace: String,
+    #[schema(min_length = 1, pattern = r"^[^\x00]+$")]
+    name: String,
+}
+
 /// Report an OpenLineage event
 ///
 /// Run, job and dataset events. The same event within 24 hours is kept once, and answered the same.
 #[utoipa::path(
     post, path = "/api/v1/lineage", tag = "lineage",
-    request_body(content = Value, description = "An OpenLineage event", example = json!({
+    request_body(content = RunEvent, description = "An OpenLineage event; job and dataset events need no run", example = json!({
         "eventTime": "2025-11-15T12:00:00.000Z", "eventType": "START", "producer": "https://example.test/etl",
         "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
         "run": { "runId": "0197f3a0-9d2c-7000-8000-000000000001" }, "job": { "namespace": "etl", "name": "orders" },
@@ -82,10 +117,10 @@ async fn event(_by: By<App>, State(surface): State<Surface>, request: Request) -
 /// Each counts for itself: those that are wrong are refused, the others kept.
 #[utoipa::path(
     post, path = "/api/v1/lineage/batch", tag = "lineage",
-    request_body(content = Vec<Value>, description = "1 to 1,000 OpenLineage events"),
+    request_body(content = Vec<RunEvent>, description = "1 to 1,000 OpenLineage events"),
     responses(
-        (status = 200, description = "All are kept", body = BatchAnswer),
-        (status = 207, description = "Some were refused", body = BatchAnswer),
+        (status = 200, description = "All are kept", body = LineageAnswer),
+        (status = 207, description = "Some were refused", body = LineageAnswer),
     ),
     extensions(("x-ebb-role" = json!("app"))),
 )]
@@ -101,11 +136,11 @@ async fn batch(_by: By<App>, State(surface): State<Surface>, request: Request) -
         match Event::parse(raw) {
             Ok(event) => {
                 events.push(event);
-                results.push(EventAnswer { index, status: "accepted", errors: Vec::new() });
+                results.push(LineageResult { index, status: "accepted", errors: Vec::new() });
             }
             Err(faults) => {
                 let errors = faults.into_iter().map(told).collect();
-                results.push(EventAnswer { index, status: "rejected", errors });
+                results.push(LineageResult { index, status: "rejected", errors });
             }
         }
     }
@@ -116,7 +151,7 @@ async fn batch(_by: By<App>, State(surface): State<Surface>, request: Request) -
     }
     let failed = results.iter().filter(|result| result.status == "rejected").count();
     let status = if failed == 0 { StatusCode::OK } else { StatusCode::MULTI_STATUS };
-    let answer = BatchAnswer { successful: results.len() - failed, failed, results };
+    let answer = LineageAnswer { successful: results.len() - failed, failed, results };
     Ok((status, axum::Json(answer)).into_response())
 }
 

@@ -113,12 +113,18 @@ fn mismatch() -> Problem {
         .hint("two different requests share a key: make keys that name the request")
 }
 
+/// What counts once; at most 1,024 bytes. For the document alone.
+#[derive(ToSchema)]
+#[schema(min_length = 1, max_length = 1024, pattern = r"^[^\x00]+$")]
+#[expect(dead_code, reason = "only described")]
+struct Key(String);
+
 /// Many claims.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct BatchRequest {
+struct ClaimsRequest {
     /// 1 to 1,000 keys; repeats are harmless.
-    #[schema(min_items = 1, max_items = 1000)]
+    #[schema(min_items = 1, max_items = 1000, value_type = Vec<Key>)]
     keys: Vec<String>,
     /// How long the claims last instead of the namespace's term.
     #[schema(example = "24h", pattern = r"^[1-9][0-9]{0,3}(ms|s|m|h|d)$")]
@@ -127,7 +133,7 @@ struct BatchRequest {
 
 /// What became of many claims, each key once.
 #[derive(Debug, Serialize, ToSchema)]
-struct BatchAnswer {
+struct ClaimsAnswer {
     /// Nobody claimed these before.
     first: Vec<String>,
     /// Somebody did.
@@ -138,16 +144,16 @@ struct BatchAnswer {
 #[utoipa::path(
     post, path = "/v1/once/{namespace}/batch", tag = "once",
     params(("namespace" = String, Path, description = "Where keys are unique", min_length = 1, max_length = 63, pattern = "^[A-Za-z0-9_-]+$")),
-    request_body = BatchRequest,
-    responses((status = 200, description = "Which were first", body = BatchAnswer)),
+    request_body = ClaimsRequest,
+    responses((status = 200, description = "Which were first", body = ClaimsAnswer)),
     extensions(("x-ebb-role" = json!("app"))),
 )]
 async fn claim_many(
     _by: By<App>,
     State(surface): State<Surface>,
     Path(namespace): Path<String>,
-    Json(request): Json<BatchRequest>,
-) -> Result<axum::Json<BatchAnswer>, Problem> {
+    Json(request): Json<ClaimsRequest>,
+) -> Result<axum::Json<ClaimsAnswer>, Problem> {
     if !(1..=1000).contains(&request.keys.len()) {
         return Err(Problem::field("keys", "has to hold 1 to 1,000 keys"));
     }
@@ -163,7 +169,7 @@ async fn claim_many(
     for key in request.keys.iter().filter(|key| told.insert(key.as_str())) {
         if firsts.contains(key.as_str()) { new.push(key.clone()) } else { duplicate.push(key.clone()) }
     }
-    Ok(axum::Json(BatchAnswer { first: new, duplicate }))
+    Ok(axum::Json(ClaimsAnswer { first: new, duplicate }))
 }
 
 /// Whose claim it is.
