@@ -162,9 +162,8 @@ $$;
 
 -- Ids that grow with time, so that their index does: UUID version 7.
 CREATE FUNCTION ebb.event_id() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (pg_catalog.substr(t.ms, 1, 8) || '-' || pg_catalog.substr(t.ms, 9, 4) || '-7'
-            || pg_catalog.substr(pg_catalog.gen_random_uuid()::text, 16))::uuid
-    FROM (SELECT pg_catalog.lpad(pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint), 12, '0')) AS t (ms)
+    SELECT (pg_catalog.lpad(pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint), 12, '0')
+            || '7' || pg_catalog.substr(pg_catalog.gen_random_uuid()::text, 16))::uuid
 $$;
 
 -- The id of one occurrence of a recurring event: always the same for the same place in the calendar. UUID version 8 over
@@ -302,37 +301,46 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
 
-    RETURN QUERY
-    WITH given AS MATERIALIZED (
-        SELECT COALESCE(ids[r.n::integer], ebb.event_id()) AS id, r.*
-        FROM ROWS FROM (jsonb_to_recordset($1) AS (sink text, due_at timestamptz, payload jsonb, dedupe_key text, max_late interval,
-                                                   subject_policy text, subject_id text))
-             WITH ORDINALITY AS r (sink, due_at, payload, dedupe_key, max_late, subject_policy, subject_id, n)
-    ), fine AS MATERIALIZED (
-        SELECT g.* FROM given g
-        LEFT JOIN ebb.policy p ON p.kind = 'sink' AND p.name = g.sink AND p.enabled
-        WHERE CASE WHEN p.name IS NOT NULL AND g.due_at >= '1970-01-01Z' AND g.due_at < '9999-01-01Z'
-                        AND octet_length(g.payload::text) <= 1048576
-                        AND (g.dedupe_key IS NULL OR octet_length(g.dedupe_key) BETWEEN 1 AND 1024)
-                        AND (g.max_late IS NULL OR g.max_late > interval '0')
-                        AND (g.subject_policy IS NULL) = (g.subject_id IS NULL) THEN true
-                   ELSE ebb.event_refuse(g.sink, g.due_at, g.payload, g.dedupe_key, g.max_late, g.subject_policy, g.subject_id) END
-    ), added AS (
-        INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, max_late, dedupe_key, subject_policy, subject_id, body)
-        SELECT f.id, f.sink, f.due_at, f.due_at, ebb.now(), f.max_late, f.dedupe_key, f.subject_policy, f.subject_id,
-               ebb.event_body(f.id, f.id, f.due_at, f.payload)
-        FROM fine f
-        WHERE f.dedupe_key IS NULL
-           OR EXISTS (SELECT FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key AND k.event = f.id)
-        ORDER BY f.due_at
-    )
-    SELECT CASE WHEN f.dedupe_key IS NULL THEN f.id
-                ELSE (SELECT k.event FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key) END
-    FROM fine f ORDER BY f.n;
+    IF NOT keyed THEN
+        -- The common case in one pass: rows come back in the order in which they were given.
+        RETURN QUERY
+        INSERT INTO ebb.event AS e (id, sink, due_at, ready_at, created_at, max_late, subject_policy, subject_id, body)
+        SELECT r.id, r.sink, r.due_at, r.due_at, ebb.now(), r.max_late, r.subject_policy, r.subject_id,
+               ebb.event_body(r.id, r.id, r.due_at, r.payload)
+        FROM (SELECT ebb.event_id() AS id, g.*
+              FROM jsonb_to_recordset($1) AS g (sink text, due_at timestamptz, payload jsonb, max_late interval, subject_policy text,
+                                                subject_id text) OFFSET 0) AS r
+        WHERE CASE WHEN r.sink IN (SELECT p.name FROM ebb.policy p WHERE p.kind = 'sink' AND p.enabled)
+                        AND r.due_at >= '1970-01-01Z' AND r.due_at < '9999-01-01Z' AND pg_column_size(r.payload) <= 131072
+                        AND (r.max_late IS NULL OR r.max_late > interval '0')
+                        AND (r.subject_policy IS NULL) = (r.subject_id IS NULL) THEN true
+                   ELSE ebb.event_refuse(r.sink, r.due_at, r.payload, NULL, r.max_late, r.subject_policy, r.subject_id) END
+        RETURNING e.id;
+    ELSE
+        RETURN QUERY
+        WITH given AS MATERIALIZED (
+            SELECT ids[r.n::integer] AS id, r.*
+            FROM ROWS FROM (jsonb_to_recordset($1) AS (sink text, due_at timestamptz, payload jsonb, dedupe_key text, max_late interval,
+                                                       subject_policy text, subject_id text))
+                 WITH ORDINALITY AS r (sink, due_at, payload, dedupe_key, max_late, subject_policy, subject_id, n)
+            WHERE ebb.event_refuse(r.sink, r.due_at, r.payload, r.dedupe_key, r.max_late, r.subject_policy, r.subject_id)
+        ), added AS (
+            INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, max_late, dedupe_key, subject_policy, subject_id, body)
+            SELECT f.id, f.sink, f.due_at, f.due_at, ebb.now(), f.max_late, f.dedupe_key, f.subject_policy, f.subject_id,
+                   ebb.event_body(f.id, f.id, f.due_at, f.payload)
+            FROM given f
+            WHERE f.dedupe_key IS NULL
+               OR EXISTS (SELECT FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key AND k.event = f.id)
+        )
+        SELECT CASE WHEN f.dedupe_key IS NULL THEN f.id
+                    ELSE (SELECT k.event FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key) END
+        FROM given f ORDER BY f.n;
+    END IF;
 
-    SELECT min((e ->> 'due_at')::timestamptz) INTO soonest FROM jsonb_array_elements($1) AS e;
-    IF soonest IS NOT NULL THEN
-        PERFORM ebb.event_wake(soonest);
+    -- Only where somebody might sleep past the first of them.
+    IF EXISTS (SELECT FROM ebb.event_sleeper s WHERE s.until > ebb.clock()) OR current_setting('transaction_isolation') <> 'read committed' THEN
+        SELECT min((e ->> 'due_at')::timestamptz) INTO soonest FROM jsonb_array_elements($1) AS e;
+        PERFORM ebb.event_wake(soonest) WHERE soonest IS NOT NULL;
     END IF;
 END
 $$;
