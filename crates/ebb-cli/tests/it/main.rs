@@ -9,4 +9,5 @@ mod http;
 mod insight;
 mod partition;
 mod replica;
+mod schedule;
 mod shell;
