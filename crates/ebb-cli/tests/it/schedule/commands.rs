@@ -76,7 +76,7 @@ async fn what_makes_no_sense_is_told() {
         (2, vec!["event", "list", "--state", "finished"], "no state of an event"),
         (2, vec!["event", "show", unknown], "nobody knows an event"),
         (2, vec!["event", "cancel", unknown], "nobody knows an event"),
-        (2, vec!["event", "retry"], "--all"),
+        (2, vec!["event", "retry"], "<ID>"),
     ] {
         let said = shell.fails(code, &args);
         assert!(said.contains(says), "{args:?}: {said}");
