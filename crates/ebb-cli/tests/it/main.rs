@@ -4,6 +4,7 @@
 
 mod commands;
 mod demo;
+mod deploy;
 mod faults;
 mod http;
 mod insight;
@@ -11,3 +12,4 @@ mod partition;
 mod replica;
 mod schedule;
 mod shell;
+mod subjects;

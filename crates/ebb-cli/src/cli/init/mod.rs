@@ -34,6 +34,7 @@ enum Example {
 const IDEMPOTENCY: &str = include_str!("idempotency.toml");
 const BIRTHDAYS: &str = include_str!("birthdays.toml");
 const PARTITIONING: &str = include_str!("partitioning.toml");
+const UU_PDP: &str = include_str!("uu-pdp.toml");
 const HEAD: &str = include_str!("head.toml");
 
 pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<Outcome> {
@@ -66,13 +67,13 @@ pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<O
 fn example(which: Example) -> Result<&'static str> {
     let (name, duty) = match which {
         Example::Idempotency => return Ok(IDEMPOTENCY),
+        Example::UuPdp => return Ok(UU_PDP),
         Example::Birthdays => return Ok(BIRTHDAYS),
-        Example::UuPdp => ("uu-pdp", "[[retain]]"),
         Example::Partitioning => return Ok(PARTITIONING),
         Example::ScratchTables => ("scratch-tables", "[[resources]]"),
     };
     Err(Error::usage(format!("this version of Ebb does not run {duty} policies yet, so there is no example {name}"))
-        .with_hint("there are: idempotency, partitioning"))
+        .with_hint("there are: idempotency, uu-pdp, partitioning, birthdays"))
 }
 
 /// What the database has; `None` when there is none to look at.
