@@ -29,6 +29,8 @@ const CONFIG: &str = include_str!("ebb.toml");
 /// `--once` gives up after this.
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many birthdays fall into the missed day; `sql/birthdays.sql` makes them.
+const BIRTHDAYS: i64 = 500;
 
 /// Moves the clock of a demo that runs in another terminal.
 pub(crate) async fn advance(by: Term) -> Result<Outcome> {
@@ -109,7 +111,9 @@ async fn prepare(embedded: Embedded, session: &mut PgConnection, env: &Env) -> R
     store::fill(session).await?;
     apply::create_keys(&context)?;
     let policies = context.engine.apply(&apply::wanted(&context), true, "demo").await?.len();
+    store::miss_birthdays(session).await?;
     say!("made 380,000 rows of data and applied {policies} policies ({})", human(rounded(begun.elapsed())));
+    say!("{BIRTHDAYS} people had their birthday in the last day, which no node saw");
     Ok(context)
 }
 
@@ -187,7 +191,10 @@ impl Demo<'_> {
             }
             screen.tell(false);
             let busy = runs.iter().any(|run| run.status == "running");
-            if !busy && store::counts(database).await?.iter().all(|count| count.due == 0) {
+            let greetings = store::greetings(database).await?;
+            screen.progress("greetings", greetings.sent.unsigned_abs(), BIRTHDAYS.unsigned_abs());
+            let swept = !busy && store::counts(database).await?.iter().all(|count| count.due == 0);
+            if swept && greetings.sent >= BIRTHDAYS && greetings.waiting == 0 {
                 screen.finish();
                 say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
                 return Ok(true);
@@ -322,6 +329,10 @@ impl Demo<'_> {
         if first as i64 != orders || other > 0 {
             wrong.push(format!("once: {orders} orders, {first} first deliveries, {other} neither first nor duplicate"));
         }
+        let greetings = store::greetings(database).await?;
+        if (greetings.sent, greetings.twice) != (BIRTHDAYS, 0) {
+            wrong.push(format!("greetings: {} were sent, {} of them twice", greetings.sent, greetings.twice));
+        }
         if !report.is_ok() || report.blocks == 0 || published.is_none() {
             wrong.push("the audit does not verify".into());
         }
@@ -334,6 +345,11 @@ impl Demo<'_> {
             output::count(orders),
             output::count(first),
             output::count(duplicate)
+        );
+        say!(
+            "greetings: {} sent for the day that was missed, up to {} late, none twice",
+            output::count(greetings.sent),
+            human(Duration::from_secs(greetings.latest.max(0.0) as u64))
         );
         crate::cli::audit::print(&report, published.as_ref());
         for what in &wrong {

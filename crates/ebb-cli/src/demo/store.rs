@@ -119,3 +119,23 @@ pub(crate) async fn insert_live(database: &Database, rows: i32, from: i64) -> Re
     tx.commit().await?;
     Ok(())
 }
+
+/// What became of the birthdays of the missed day.
+#[derive(Debug, Clone, Copy, PartialEq, sqlx::FromRow)]
+pub(crate) struct Greetings {
+    pub(crate) sent: i64,
+    pub(crate) waiting: i64,
+    pub(crate) twice: i64,
+    pub(crate) latest: f64,
+}
+
+/// Registers birthdays, and lets the day on which they fall pass without a node.
+pub(crate) async fn miss_birthdays(session: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql(include_str!("sql/birthdays.sql")).execute(session).await?;
+    Ok(())
+}
+
+pub(crate) async fn greetings(database: &Database) -> Result<Greetings> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_as(include_str!("sql/greetings.sql")).persistent(false).fetch_one(&mut *tx).await?)
+}

@@ -10,5 +10,6 @@ mod http;
 mod insight;
 mod partition;
 mod replica;
+mod schedule;
 mod shell;
 mod subjects;

@@ -178,6 +178,7 @@ impl Desk {
                 got = self.written.recv_many(&mut buffer, 16) => {
                     if got == 0 { break }
                     for written in buffer.drain(..) { self.written_down(written) }
+                    if self.held.is_empty() && !self.lanes.values().any(|lane| lane.more) { self.tally.run_ended(true) }
                 }
                 prolonged = settled(&mut upkeep) => {
                     upkeep = None;
@@ -322,9 +323,11 @@ impl Desk {
         if !claimed.is_empty() {
             self.tally.claimed();
         }
-        let mut by_sink: HashMap<String, Vec<Claimed>> = HashMap::new();
+        let mut by_sink: HashMap<String, (Vec<Claimed>, usize)> = HashMap::new();
         for event in claimed {
             let Some(wish) = wishes.iter().find(|wish| wish.sink == event.sink) else { continue };
+            let (to_send, got) = by_sink.entry(event.sink.clone()).or_default();
+            *got += 1;
             self.held.insert(
                 event.id,
                 Held {
@@ -342,12 +345,12 @@ impl Desk {
                 self.record(event.id, Ending::Finished { state: "skipped", error: None, response: None });
                 continue;
             }
-            by_sink.entry(event.sink.clone()).or_default().push(event);
+            to_send.push(event);
         }
         for wish in &wishes {
-            let events = by_sink.remove(&wish.sink).unwrap_or_default();
+            let (events, got) = by_sink.remove(&wish.sink).unwrap_or_default();
             match self.lanes.get_mut(&wish.sink) {
-                Some(lane) => lane.take_in(events, wish),
+                Some(lane) => lane.take_in(events, got, wish),
                 None => events.into_iter().for_each(|event| self.record(event.id, Ending::Released { counted: false })),
             }
         }

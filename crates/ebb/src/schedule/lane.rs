@@ -108,10 +108,10 @@ impl Lane {
     }
 
     /// Takes in what a claim brought, what has just become due first, then the oldest.
-    pub(super) fn take_in(&mut self, mut claimed: Vec<Claimed>, wish: &Wish) {
+    /// `got` counts those that are not sent, too.
+    pub(super) fn take_in(&mut self, mut claimed: Vec<Claimed>, got: usize, wish: &Wish) {
         claimed.sort_by_key(|event| event.ready_at.to_jiff());
         let oldest = claimed.first().map(|event| event.ready_at.to_jiff());
-        let got = claimed.len();
         // Fewer than asked for: nothing due is left, unless it came in since.
         self.more = got >= wish.oldest;
         self.backlog = self.more;
@@ -121,7 +121,7 @@ impl Lane {
         }
         if wish.fresh > 0 {
             let fresh = |event: &Claimed| event.now.to_jiff().duration_since(event.ready_at.to_jiff()) < FRESH;
-            let first = claimed.iter().position(fresh).unwrap_or(got);
+            let first = claimed.iter().position(fresh).unwrap_or(claimed.len());
             let just_due = claimed.split_off(first);
             self.queue.extend(just_due);
         }

@@ -56,7 +56,7 @@ async fn write(database: &Database, batch: &[Record], node: &str) -> Written {
     loop {
         match try_write(database, batch, node).await {
             Ok(written) => return written,
-            Err(error) if error.is_unavailable() => {
+            Err(error) if error.is_unavailable() || batch.len() == 1 && locked(&error) => {
                 tracing::debug!(error = %error, "Could not write down deliveries; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
@@ -64,6 +64,11 @@ async fn write(database: &Database, batch: &[Record], node: &str) -> Written {
             Err(error) => return apart(database, batch, node, error).await,
         }
     }
+}
+
+/// Somebody holds the event's row, as whoever erases its subject does for a moment.
+fn locked(error: &Error) -> bool {
+    matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "40001"))
 }
 
 /// One answer that cannot be written must not take the others with it.
