@@ -13,9 +13,10 @@ BEGIN
         -- Tokens are checked by functions; a trigger on a swept table runs with the node's rights and must not read them.
         REVOKE ALL ON ebb.token, ebb.session FROM ebb_node;
         -- A simple view passes writes on with its owner's rights.
-        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_resources FROM ebb_node;
+        REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_resources,
+            ebb.v_events, ebb.v_events_late, ebb.v_events_stuck FROM ebb_node;
     END IF;
-    -- What an application may do, where the role ebb_app exists: claim, refer. The tables stay out of its reach.
+    -- What an application may do, where the role ebb_app exists: claim, refer, schedule. The tables stay out of its reach.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN
         GRANT USAGE ON SCHEMA ebb TO ebb_app;
         GRANT EXECUTE ON FUNCTION
@@ -26,6 +27,10 @@ BEGIN
             ebb.holder_open(text, interval, jsonb), ebb.holder_beat(uuid), ebb.holder_close(uuid),
             ebb.create_intent(text, text, uuid, jsonb), ebb.created(text, text, text), ebb.incref(text, text, uuid),
             ebb.decref(text, text, uuid), ebb.apply_refs(jsonb) TO ebb_app;
+        GRANT EXECUTE ON FUNCTION
+            ebb.schedule(text, timestamptz, jsonb, text, interval, text, text), ebb.schedule_many(jsonb),
+            ebb.schedule_yearly(text, integer, integer, time, text, jsonb, text, text, interval, text, text, text),
+            ebb.cancel(uuid) TO ebb_app;
     END IF;
 END
 $$;

@@ -19,6 +19,9 @@ use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Spec, Stored, Wanted};
 use crate::resources::work::HoldersWork;
+use crate::schedule::sink::{Sink, Surroundings};
+use crate::schedule::{self, Dispatch, Events, Handlers, Setup};
+use crate::spine::service::Service;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
@@ -58,12 +61,31 @@ const READY_WITHIN: Duration = Duration::from_secs(15);
 pub struct Engine {
     database: Database,
     keys: Keys,
+    handlers: Arc<Handlers>,
+    surroundings: Arc<Surroundings>,
 }
 
 impl Engine {
     /// An engine on an open database.
     pub fn new(database: Database, keys: Keys) -> Self {
-        Self { database, keys }
+        Self { database, keys, handlers: Arc::default(), surroundings: Arc::new(Surroundings::process()) }
+    }
+
+    /// Where its nodes find what sinks name: variables and files. Those of the process unless told otherwise.
+    pub fn within(mut self, surroundings: Surroundings) -> Self {
+        self.surroundings = Arc::new(surroundings);
+        self
+    }
+
+    /// Delivers the events of a sink (`type = "handler"`) by a function of this program, on the nodes of this engine.
+    pub fn on(mut self, sink: impl Into<String>, handler: impl Sink + 'static) -> Self {
+        Arc::make_mut(&mut self.handlers).insert(sink.into(), Arc::new(handler));
+        self
+    }
+
+    /// Events: `engine.events().schedule(&Event::new("mail", due, payload))`.
+    pub fn events(&self) -> Events {
+        Events::new(self.database.clone())
     }
 
     /// An engine without keys, for embedding: `Engine::connect("postgres://…")`.
@@ -123,14 +145,15 @@ impl Engine {
 
     /// A node on this engine.
     pub fn node(&self, options: NodeOptions, shutdown: Shutdown) -> Node {
-        Node::new(self.database.clone(), Arc::new(Duties { keys: self.keys.clone() }), options, shutdown)
+        let events = Arc::new(Dispatch::new(self.handlers.clone(), self.surroundings.clone()));
+        Node::new(self.database.clone(), Arc::new(Duties { keys: self.keys.clone(), events }), options, shutdown)
     }
 
     /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
     pub async fn apply(&self, wanted: &[Wanted], force: bool, by: &str) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
         for want in wanted {
-            self.check(&mut tx, &want.policy).await?;
+            self.check(&mut tx, &want.policy, Some(wanted)).await?;
         }
         let changes = policy::apply::apply(&mut tx, wanted, force, by).await?;
         for want in wanted {
@@ -145,6 +168,8 @@ impl Engine {
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
             crate::once::remove_namespace(&mut tx, &gone.name).await?;
         }
+        let stored = policy::store::all(&mut tx).await?;
+        schedule::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -159,7 +184,7 @@ impl Engine {
             // A transaction each: after an error in SQL the next policy would only hear of that.
             let mut tx = self.database.read().await?;
             let checked = match installed {
-                true => self.check(&mut tx, &want.policy).await,
+                true => self.check(&mut tx, &want.policy, Some(wanted)).await,
                 false => check_names(&mut tx, &want.policy).await,
             };
             match checked {
@@ -239,7 +264,7 @@ impl Engine {
         if spec == stored.spec && stored.is_active() == changed.enabled() {
             return Ok(stored.version);
         }
-        self.check(&mut tx, &changed).await?;
+        self.check(&mut tx, &changed, None).await?;
         let put = policy::store::Put {
             kind: stored.kind,
             name: &stored.name,
@@ -257,6 +282,8 @@ impl Engine {
         if let Policy::Resources(resources) = &changed {
             self.register(&mut tx, resources).await?;
         }
+        let stored = policy::store::all(&mut tx).await?;
+        schedule::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(version)
     }
@@ -267,14 +294,46 @@ impl Engine {
     }
 
     /// Everything that can be wrong with a policy only the database knows.
-    pub(crate) async fn check(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+    pub(crate) async fn check(
+        &self,
+        connection: &mut PgConnection,
+        policy: &Policy,
+        wanted: Option<&[Wanted]>,
+    ) -> Result<()> {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
             Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
             Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
-            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) => Ok(()),
+            Policy::Schedule(schedule) => self.check_schedule(connection, schedule, wanted).await,
+            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) | Policy::Events(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
+    }
+
+    /// A schedule's sink is one that the same file has or, for a change at runtime, the database.
+    async fn check_schedule(
+        &self,
+        connection: &mut PgConnection,
+        schedule: &policy::Schedule,
+        wanted: Option<&[Wanted]>,
+    ) -> Result<()> {
+        let sinks: Vec<String> = match wanted {
+            Some(wanted) => {
+                wanted.iter().filter(|want| want.kind == Kind::Sink).map(|want| want.name.clone()).collect()
+            }
+            None => {
+                let stored = policy::store::all(connection).await?.into_iter();
+                stored.filter(|stored| stored.kind == Kind::Sink && stored.enabled).map(|stored| stored.name).collect()
+            }
+        };
+        if sinks.contains(&schedule.sink) {
+            return Ok(());
+        }
+        let error = Error::config(format!("there is no sink {:?}", schedule.sink));
+        Err(match policy::nearest(&schedule.sink, sinks.iter().map(String::as_str)) {
+            Some(near) => error.with_hint(policy::did_you_mean(near)),
+            None => error.with_hint(format!("add [sinks.{}]", schedule.sink)),
+        })
     }
 
     async fn check_expire(&self, connection: &mut PgConnection, expire: &Expire) -> Result<()> {
@@ -356,6 +415,7 @@ fn merge(spec: &mut Spec, changes: &Spec) {
 /// Turns policies into units.
 struct Duties {
     keys: Keys,
+    events: Arc<Dispatch>,
 }
 
 impl Roster for Duties {
@@ -366,9 +426,14 @@ impl Roster for Duties {
     fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
         async move {
             resources::observe(database).await?;
-            crate::status::observe(database).await
+            crate::status::observe(database).await?;
+            schedule::observe(database).await
         }
         .boxed()
+    }
+
+    fn services(&self) -> Vec<Arc<dyn Service>> {
+        vec![self.events.clone()]
     }
 }
 
@@ -376,11 +441,13 @@ impl Duties {
     async fn read(&self, database: &Database, node: &str) -> Result<Agenda> {
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
+        schedule::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();
         let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
         let mut holders = false;
+        let (mut sinks, mut events) = (Vec::new(), policy::Events::default());
         for stored in stored.into_iter().filter(Stored::is_active) {
             let found = match stored.policy() {
                 Ok(Policy::Pacing(settings)) => {
@@ -391,7 +458,15 @@ impl Duties {
                     keep = settings;
                     continue;
                 }
-                Ok(Policy::Once(_) | Policy::Sink(_)) => continue,
+                Ok(Policy::Events(settings)) => {
+                    events = settings;
+                    continue;
+                }
+                Ok(Policy::Sink(sink)) => {
+                    sinks.push((sink, stored));
+                    continue;
+                }
+                Ok(Policy::Once(_) | Policy::Schedule(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
                 Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
                 Ok(Policy::Resources(policy)) => {
@@ -409,6 +484,7 @@ impl Duties {
                 Err(error) => return Err(error),
             }
         }
+        self.events.follow(Setup { sinks, events, keep: keep.events });
         let mut tx = database.read().await?;
         for policy in own_tables(&keep)? {
             let table = catalog::own_table(&mut tx, &policy.table).await?;

@@ -10,6 +10,7 @@ mod completions;
 mod confirm;
 mod demo;
 mod doctor;
+mod event;
 mod init;
 mod man;
 mod migrate;
@@ -75,6 +76,9 @@ enum Command {
     /// Tables split by time: adopt, look after, undo.
     #[command(subcommand)]
     Partition(partition::Command),
+    /// Schedule events, look at them, and see to dead letters.
+    #[command(subcommand)]
+    Event(event::Command),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -151,6 +155,7 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Trigger(args) => trigger::run(&context, args).await,
         Command::Once(args) => once::run(&context, args).await,
         Command::Partition(command) => partition::run(&context, command).await,
+        Command::Event(command) => event::run(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Token(command) => token::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,

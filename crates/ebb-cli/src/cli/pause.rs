@@ -10,7 +10,7 @@ use super::{Context, Outcome, output};
 /// Options of `ebb pause`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
-    /// The policy; everything when absent. `keep` and `audit` are Ebb's own work.
+    /// The policy or sink; everything when absent. `events` is all deliveries, `keep` and `audit` are Ebb's own work.
     name: Option<String>,
     /// Why, for those who wonder later.
     #[arg(long)]
@@ -86,17 +86,15 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Outcom
 
 /// Makes sure that the name has work to do; an unknown one answers with the nearest.
 pub(crate) async fn known(connection: &mut PgConnection, name: &str, verb: &str) -> Result<()> {
-    if matches!(name, "keep" | "audit") {
+    if matches!(name, "keep" | "audit" | "events") {
         return Ok(());
     }
     let stored = policy::store::find(connection, name).await?;
     match stored.kind {
         Kind::Once => Err(Error::usage(format!("{name} is a namespace of once: there is nothing to {verb}"))
             .with_hint(format!("expired keys are swept by Ebb's own work: ebb {verb} keep"))),
-        Kind::Settings | Kind::Sink => {
-            Err(Error::usage(format!("{name} is a setting, not a policy: there is nothing to {verb}"))
-                .with_hint("`ebb policy list` shows the policies"))
-        }
+        Kind::Settings => Err(Error::usage(format!("{name} is a setting, not a policy: there is nothing to {verb}"))
+            .with_hint("`ebb policy list` shows the policies")),
         _ => Ok(()),
     }
 }

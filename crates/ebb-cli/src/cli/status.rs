@@ -78,12 +78,45 @@ fn print(status: &Status) {
     for policy in &status.policies {
         details(policy, status);
     }
+    events(status);
     say!();
     nodes(status);
     own(status);
     audit(status);
     if words::relative(status.policy_time, status.at) != "now" {
         say!("clock   ebb.now() is {}, {}", status.policy_time, words::relative(status.policy_time, status.at));
+    }
+}
+
+/// How events stand, sink by sink, when there are sinks.
+fn events(status: &Status) {
+    if status.events.sinks.is_empty() {
+        return;
+    }
+    let count = |number: i64| words::number(number.max(0) as u64);
+    let rows = status.events.sinks.iter().map(|sink| {
+        let hour = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), count);
+        let lateness = sink.average_lateness_seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+        vec![
+            sink.sink.clone(),
+            sink.state.clone(),
+            count(sink.due),
+            sink.oldest_due.map_or_else(|| "-".into(), |oldest| words::relative(oldest, status.policy_time)),
+            count(sink.running),
+            count(sink.dead),
+            hour(sink.done_last_hour),
+            hour(sink.late_last_hour),
+            hour(sink.skipped_last_hour),
+            lateness.map_or_else(|| "-".into(), words::span),
+            sink.next_at.map_or_else(|| "-".into(), |next| words::relative(next, status.policy_time)),
+        ]
+    });
+    say!();
+    let header =
+        ["sink", "state", "due", "oldest", "running", "dead", "done 1h", "late", "skipped", "avg lateness", "next"];
+    output::table(&header, rows.collect(), "");
+    if status.events.recovery_mode {
+        say!("recovery: more than ten due events wait for longer than [events] late_after");
     }
 }
 

@@ -198,7 +198,7 @@ impl Engine {
         let mut tx = self.database().read().await?;
         policy::store::lock(&mut tx).await?;
         let stored = policy::store::find(&mut tx, name).await?;
-        self.check(&mut tx, &stored.policy()?).await?;
+        self.check(&mut tx, &stored.policy()?, None).await?;
         // Whoever made it what it is stays its source: a file may go on changing what came from a file.
         let history = policy::store::history(&mut tx, name).await?;
         let before = history.iter().find(|version| version.kind == stored.kind && version.source != "ebb");
@@ -230,7 +230,7 @@ impl Engine {
     /// Whether a policy would be accepted as things are now.
     async fn would_run(&self, stored: &Stored) -> Result<()> {
         let mut tx = self.database().read().await?;
-        let checked = self.check(&mut tx, &stored.policy()?).await;
+        let checked = self.check(&mut tx, &stored.policy()?, None).await;
         tx.rollback().await?;
         checked
     }

@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = migrations![
     6 "0006_resources",
     7 "0007_surface",
     8 "0008_adoption",
+    9 "0009_schedule",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

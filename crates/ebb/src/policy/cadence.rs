@@ -81,7 +81,7 @@ impl At {
 }
 
 /// The instant at which clocks in the zone first show this time, or pass it by.
-fn instant(date: Date, time: Time, zone: &TimeZone) -> Timestamp {
+pub(super) fn instant(date: Date, time: Time, zone: &TimeZone) -> Timestamp {
     let ambiguous = zone.to_ambiguous_timestamp(date.to_datetime(time));
     let offset = ambiguous.offset();
     let earlier = ambiguous.earlier().unwrap_or(Timestamp::MAX);

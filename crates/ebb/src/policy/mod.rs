@@ -3,6 +3,7 @@
 
 pub mod apply;
 mod cadence;
+mod cron;
 mod driver;
 mod expire;
 mod field;
@@ -13,6 +14,7 @@ mod pattern;
 mod reader;
 mod resources;
 mod retry;
+mod schedule;
 mod settings;
 mod sink;
 mod size;
@@ -25,6 +27,7 @@ use serde_json::{Map, Value};
 
 pub use apply::{Change, ChangeAction, Wanted, difference};
 pub use cadence::{At, Cadence, Window, Zone};
+pub use cron::Cron;
 pub use driver::{Driver, Kafka, Nats, Smtp, SmtpTls, Webhook};
 pub use expire::{Action, AuditDetail, BatchSize, Brake, EpochUnit, Expire, Mode};
 pub use field::{FieldError, FieldErrors, Invalid, Spot};
@@ -36,7 +39,8 @@ pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
 pub use resources::{Place, Resources};
 pub use retry::Retry;
-pub use settings::{Keep, Pacing};
+pub use schedule::{Missed, Schedule};
+pub use settings::{Events, Keep, Pacing};
 pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
@@ -140,9 +144,11 @@ impl Kind {
             (Self::Partition, _) => partition::SCALARS,
             (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
+            (Self::Schedule, _) => schedule::SCALARS,
             (Self::Sink, _) => sink::SCALARS,
             (Self::Settings, "pacing") => settings::PACING,
             (Self::Settings, "keep") => settings::KEEP,
+            (Self::Settings, "events") => settings::EVENTS,
             _ => &[],
         }
     }
@@ -233,12 +239,16 @@ pub enum Policy {
     Resources(Resources),
     /// `[once.NAME]`.
     Once(OnceNamespace),
+    /// `[[schedule]]`.
+    Schedule(Schedule),
     /// `[sinks.NAME]`.
     Sink(Sink),
     /// `[pacing]`.
     Pacing(Pacing),
     /// `[keep]`.
     Keep(Keep),
+    /// `[events]`.
+    Events(Events),
 }
 
 impl Policy {
@@ -249,9 +259,11 @@ impl Policy {
             (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
             (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
+            (Kind::Schedule, _) => Schedule::parse(name, spec).map(Self::Schedule),
             (Kind::Sink, _) => Sink::parse(name, spec).map(Self::Sink),
             (Kind::Settings, "pacing") => Pacing::parse(spec).map(Self::Pacing),
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
+            (Kind::Settings, "events") => Events::parse(spec).map(Self::Events),
             (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
             _ => Err(whole(format!("this version of Ebb does not run {kind} policies yet"))),
         }
@@ -264,9 +276,11 @@ impl Policy {
             Self::Partition(partition) => partition.name.as_str(),
             Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
+            Self::Schedule(schedule) => schedule.name.as_str(),
             Self::Sink(sink) => sink.name.as_str(),
             Self::Pacing(_) => "pacing",
             Self::Keep(_) => "keep",
+            Self::Events(_) => "events",
         }
     }
 
@@ -277,8 +291,9 @@ impl Policy {
             Self::Partition(_) => Kind::Partition,
             Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
+            Self::Schedule(_) => Kind::Schedule,
             Self::Sink(_) => Kind::Sink,
-            Self::Pacing(_) | Self::Keep(_) => Kind::Settings,
+            Self::Pacing(_) | Self::Keep(_) | Self::Events(_) => Kind::Settings,
         }
     }
 
@@ -289,8 +304,9 @@ impl Policy {
             Self::Partition(partition) => partition.enabled,
             Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
+            Self::Schedule(schedule) => schedule.enabled,
             Self::Sink(sink) => sink.enabled,
-            Self::Pacing(_) | Self::Keep(_) => true,
+            Self::Pacing(_) | Self::Keep(_) | Self::Events(_) => true,
         }
     }
 }
@@ -322,7 +338,9 @@ mod tests {
             (Kind::Expire, "k"),
             (Kind::Partition, "k"),
             (Kind::Once, "k"),
+            (Kind::Schedule, "k"),
             (Kind::Sink, "k"),
+            (Kind::Settings, "events"),
             (Kind::Resources, "k"),
             (Kind::Settings, "pacing"),
             (Kind::Settings, "keep"),

@@ -1,4 +1,4 @@
-//! `[pacing]` and `[keep]`: settings that hold for all nodes, kept in the database like policies.
+//! `[pacing]`, `[keep]` and `[events]`: settings that hold for all nodes, kept in the database like policies.
 //! Invariant: an absent section and an empty one mean the same.
 
 use std::time::Duration;
@@ -160,6 +160,31 @@ impl Keep {
     }
 }
 
+/// How events are watched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Events {
+    /// An event delivered later than this is late; more than ten of them that wait are a recovery.
+    pub late_after: Duration,
+}
+
+pub(super) const EVENTS: &[Scalar] = &[Scalar::Text("late_after")];
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { late_after: Duration::from_secs(3_600) }
+    }
+}
+
+impl Events {
+    pub(super) fn parse(spec: &Spec) -> Result<Self, FieldErrors> {
+        let mut reader = Reader::new(spec);
+        let bounds = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
+        let late_after = reader.duration("late_after", "\"1h\"", bounds).unwrap_or(Self::default().late_after);
+        reader.finish()?;
+        Ok(Self { late_after })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -174,6 +199,7 @@ mod tests {
     fn an_empty_section_means_the_defaults() {
         assert_eq!(pacing(json!({})).unwrap(), Pacing::default());
         assert_eq!(Keep::parse(&Spec::new()).unwrap(), Keep::default());
+        assert_eq!(Events::parse(&Spec::new()).unwrap(), Events::default());
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod node;
 pub(crate) mod options;
 pub mod pacing;
 pub(crate) mod run;
+pub(crate) mod service;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod store;

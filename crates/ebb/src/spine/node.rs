@@ -13,12 +13,14 @@ use uuid::Uuid;
 use super::batch::Claim;
 use super::options::NodeOptions;
 use super::run::Run;
+use super::service::{Service, Station};
 use super::shared::{Shared, random_share};
 use super::store::{self, Wish};
 use super::unit::Unit;
 use super::work::{Agenda, Roster, Summary, Work};
 use super::{ANSWER_WITHIN, Shutdown, wake};
 use crate::Result;
+use crate::control::CHANNEL;
 use crate::pg::{Database, answered};
 use crate::policy::Pacing;
 
@@ -61,6 +63,7 @@ pub struct Node {
     refreshed: Option<Instant>,
     running: HashMap<Unit, Running>,
     tasks: JoinSet<(Unit, Option<Summary>)>,
+    services: JoinSet<()>,
 }
 
 impl Node {
@@ -77,6 +80,7 @@ impl Node {
             refreshed: None,
             running: HashMap::new(),
             tasks: JoinSet::new(),
+            services: JoinSet::new(),
         }
     }
 
@@ -84,12 +88,15 @@ impl Node {
     pub async fn run(mut self) -> Result<()> {
         let wake = Arc::new(Notify::new());
         let (hears_sender, hears) = watch::channel(false);
-        let listener = tokio::spawn(wake::listen(
-            self.shared.database.clone(),
-            wake.clone(),
-            hears_sender,
-            self.shared.shutdown.clone(),
-        ));
+        let mut bells = vec![(CHANNEL, wake.clone())];
+        for service in self.selected_services() {
+            let bell = Arc::new(Notify::new());
+            bells.push((service.channel(), bell.clone()));
+            let station = self.station(bell, hears.clone());
+            self.services.spawn(service.run(station));
+        }
+        let listener =
+            tokio::spawn(wake::listen(self.shared.database.clone(), bells, hears_sender, self.shared.shutdown.clone()));
         let observer =
             tokio::spawn(observe(self.roster.clone(), self.shared.database.clone(), self.shared.shutdown.clone()));
         let mut away = Duration::ZERO;
@@ -132,6 +139,16 @@ impl Node {
         listener.abort();
         observer.abort();
         Ok(())
+    }
+
+    /// The services that this node is to run.
+    fn selected_services(&self) -> Vec<Arc<dyn Service>> {
+        self.roster.services().into_iter().filter(|service| self.selected(service.unit())).collect()
+    }
+
+    fn station(&self, wake: Arc<Notify>, hears: watch::Receiver<bool>) -> Station {
+        let NodeOptions { lease, stop_within, poll, .. } = self.options;
+        Station { shared: self.shared.clone(), id: self.id, lease, stop_within, poll, wake, hears }
     }
 
     /// Sleeps until the next look is due, somebody calls, or a run ends.

@@ -79,6 +79,11 @@ impl Shared {
         self.state().pacing.clone()
     }
 
+    /// Everything that is paused.
+    pub(crate) fn paused_names(&self) -> Vec<String> {
+        self.state().paused.clone()
+    }
+
     pub(crate) fn paused(&self, policy: &str) -> Option<String> {
         let state = self.state();
         let by = state.paused.iter().find(|name| *name == ALL || *name == policy)?;
@@ -191,6 +196,6 @@ impl Shared {
 }
 
 /// Somewhere between 0 and 1, so that nodes do not act in step.
-pub(super) fn random_share() -> f64 {
+pub(crate) fn random_share() -> f64 {
     f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }

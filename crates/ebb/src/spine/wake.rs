@@ -24,14 +24,18 @@ const DEAF_FOR: Duration = Duration::from_secs(60);
 /// The longest between two tries to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Listens until shutdown, reconnecting by itself; says through `hears` whether NOTIFY gets through.
-pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::Sender<bool>, shutdown: Shutdown) {
+/// Who is woken by which channel.
+pub(crate) type Bells = Vec<(&'static str, Arc<Notify>)>;
+
+/// Listens until shutdown, reconnecting by itself; says through `hears` whether NOTIFY gets through. Whoever waits is
+/// woken, too, when that changes: what was said in between is seen by looking.
+pub(crate) async fn listen(database: Database, bells: Bells, hears: watch::Sender<bool>, shutdown: Shutdown) {
     let mut pause = Duration::from_millis(200);
     let mut told = false;
     loop {
         let heard = tokio::select! {
             () = shutdown.stopping() => return,
-            heard = listen_once(&database, &wake, &hears) => heard,
+            heard = listen_once(&database, &bells, &hears) => heard,
         };
         hears.send_replace(false);
         match heard {
@@ -55,7 +59,7 @@ pub(crate) async fn listen(database: Database, wake: Arc<Notify>, hears: watch::
 }
 
 /// Returns `Ok` when the connection is fine and NOTIFY does not arrive on it.
-async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<bool>) -> Result<()> {
+async fn listen_once(database: &Database, bells: &Bells, hears: &watch::Sender<bool>) -> Result<()> {
     // LISTEN behind a transaction pooler would stay with a process that serves others, and reach them.
     if !answered(ANSWER_WITHIN, database.has_sessions()).await? {
         return Ok(());
@@ -63,7 +67,7 @@ async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<b
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(database.session_options("ebb/listen"));
     let mut listener = answered(ANSWER_WITHIN, async {
         let mut listener = PgListener::connect_with(&pool).await?;
-        listener.listen(CHANNEL).await?;
+        listener.listen_all(bells.iter().map(|(channel, _)| *channel)).await?;
         Ok(listener)
     })
     .await?;
@@ -71,14 +75,17 @@ async fn listen_once(database: &Database, wake: &Notify, hears: &watch::Sender<b
         return Ok(());
     }
     hears.send_replace(true);
+    bells.iter().for_each(|(_, bell)| bell.notify_one());
     loop {
         match tokio::time::timeout(QUIET_FOR, listener.try_recv()).await {
             // None means the connection was lost and made again: what was said meanwhile is seen by looking.
             Ok(heard) => {
-                heard?;
-                wake.notify_one();
+                let heard = heard?;
+                let said = |channel: &str| heard.as_ref().is_none_or(|heard| heard.channel() == channel);
+                bells.iter().filter(|(channel, _)| said(channel)).for_each(|(_, bell)| bell.notify_one());
             }
-            Err(_) if echoes(database, &mut listener).await? => {}
+            // Whatever was said while the echo was waited for is looked for.
+            Err(_) if echoes(database, &mut listener).await? => bells.iter().for_each(|(_, bell)| bell.notify_one()),
             Err(_) => return Err(Error::unavailable("the listening connection does not answer")),
         }
     }

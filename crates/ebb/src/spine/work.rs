@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 
 use super::Chore;
 use super::pacing::Pacer;
+use super::service::Service;
 use super::unit::Unit;
 use crate::pg::Database;
 use crate::policy::Pacing;
@@ -126,4 +127,8 @@ pub(crate) trait Roster: Send + Sync {
     fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>>;
     /// Looks at the backlog about once a minute, for gauges and samples; changes nothing that work depends on.
     fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>>;
+    /// What the node runs beside its units.
+    fn services(&self) -> Vec<std::sync::Arc<dyn Service>> {
+        Vec::new()
+    }
 }

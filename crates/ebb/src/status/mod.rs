@@ -15,6 +15,7 @@ use crate::expire::due::Clock;
 use crate::pg::Database;
 use crate::plan::survey::{self, Surveyed};
 use crate::policy::{Expire, Kind, Policy};
+use crate::schedule::EventsStatus;
 use crate::spine::metrics;
 use crate::{Engine, Error, Result, pg};
 pub use storage::PolicyStorage;
@@ -40,6 +41,8 @@ pub struct Status {
     pub own: Vec<UnitStatus>,
     /// The nodes that were seen lately.
     pub nodes: Vec<NodeStatus>,
+    /// Events, sink by sink.
+    pub events: EventsStatus,
     /// The audit.
     pub audit: AuditStatus,
 }
@@ -195,7 +198,8 @@ impl Engine {
         }
         own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
-        Ok(Status { at, policy_time, policies: shown, own, nodes, audit })
+        let events = self.events_status().await?;
+        Ok(Status { at, policy_time, policies: shown, own, nodes, events, audit })
     }
 
     async fn policy_status(
@@ -211,7 +215,7 @@ impl Engine {
             state: row.state,
             reason: row.reason,
             remedy: row.remedy,
-            cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()),
+            cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()).or_else(|| calendar(&row.spec)),
             version: row.version,
             changed_at: row.changed_at,
             changed_by: row.changed_by,
@@ -233,6 +237,12 @@ impl Engine {
         }
         Ok(status)
     }
+}
+
+/// When a schedule fires, in words.
+fn calendar(spec: &serde_json::Value) -> Option<String> {
+    let zone = spec.get("zone").and_then(serde_json::Value::as_str).unwrap_or("UTC");
+    Some(format!("{} in {zone}", spec.get("cron")?.as_str()?))
 }
 
 /// What a look at one leaf found: the leaf always, the numbers where there was time.

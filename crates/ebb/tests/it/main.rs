@@ -17,6 +17,7 @@ mod pooler;
 mod replica;
 mod resources;
 mod roles;
+mod schedule;
 mod sinks;
 mod sql_files;
 mod tls;

@@ -1,13 +1,17 @@
 //! One pass over everything that is due, for `run --once`: a node that ends. Invariants: each unit runs once; what others
 //! held to the end of the wait is named; sealing comes last, so that what was just done is proved by the same call.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Node, REFRESH_WITHIN};
+use tokio::sync::{Notify, watch};
+
+use super::{Node, REFRESH_WITHIN, TICK};
 use crate::pg::answered;
 use crate::spine::options::Finished;
+use crate::spine::service::Service;
 use crate::spine::unit::ChoreKind;
-use crate::spine::{ANSWER_WITHIN, store};
+use crate::spine::{ANSWER_WITHIN, Status, store};
 use crate::{Error, Result};
 
 impl Node {
@@ -16,7 +20,8 @@ impl Node {
         let mut finished = Finished::default();
         let patience = Instant::now() + wait;
         self.tick_quietly().await?;
-        if self.agenda.is_empty() && !self.options.only.is_empty() {
+        let services = self.selected_services();
+        if self.agenda.is_empty() && services.is_empty() && !self.options.only.is_empty() {
             let names: Vec<&str> = self.options.only.iter().map(|selector| selector.policy.as_str()).collect();
             return Err(Error::usage(format!("no active policy is called {}", names.join(" or ")))
                 .with_hint("`ebb policy list` shows them; one that is disabled or stopped does not run"));
@@ -29,12 +34,36 @@ impl Node {
             .filter(|(unit, _)| !rests(unit))
             .map(|(unit, work)| (unit.clone(), work.unit().chore))
             .partition(|(_, chore)| *chore == ChoreKind::Seal);
-        for phase in [first, last] {
-            let units = phase.into_iter().map(|(unit, _)| unit).collect();
-            self.work_through(units, patience, &mut finished).await?;
+        let units = |phase: Vec<(String, ChoreKind)>| phase.into_iter().map(|(unit, _)| unit).collect();
+        self.work_through(units(first), patience, &mut finished).await?;
+        for service in services {
+            self.serve_once(service, &mut finished).await?;
         }
+        self.work_through(units(last), patience, &mut finished).await?;
         self.stop().await;
         Ok(finished)
+    }
+
+    /// Lets a service do what is due, unless it is paused or there is nothing for it to serve.
+    async fn serve_once(&mut self, service: Arc<dyn Service>, finished: &mut Finished) -> Result<()> {
+        let unit = service.unit().clone();
+        if let Some(by) = self.shared.paused(&unit.policy) {
+            finished.resting.push((unit.to_string(), format!("paused ({by})")));
+            return Ok(());
+        }
+        let (_, hears) = watch::channel(false);
+        let station = self.station(Arc::new(Notify::new()), hears);
+        let mut serving = tokio::spawn(service.run_once(station));
+        loop {
+            tokio::select! {
+                served = &mut serving => {
+                    let summary = served.map_err(|error| Error::failed(error.to_string()))??;
+                    finished.runs.extend((summary.rows > 0 || summary.status != Status::Success).then_some(summary));
+                    return Ok(());
+                }
+                () = tokio::time::sleep(TICK) => { self.look(false).await?; }
+            }
+        }
     }
 
     /// Claims and runs each of these units once, waiting for those that others hold while there is patience.

@@ -8,8 +8,13 @@ use crate::{Error, Result};
 impl Node {
     /// Ends the runs, then says goodbye, so that nobody counts this node as alive.
     pub(super) async fn stop(&mut self) {
-        self.end_runs().await;
         let tenth = self.options.stop_within / 10;
+        let mut services = std::mem::take(&mut self.services);
+        let ended = async {
+            let all = async { while services.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(tenth * 8, all).await;
+        };
+        tokio::join!(self.end_runs(), ended);
         let goodbye = async {
             let mut tx = self.shared.database.read().await?;
             store::leave(&mut tx, self.id).await?;

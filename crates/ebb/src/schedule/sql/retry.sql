@@ -1,0 +1,28 @@
+-- Makes an event ready again with all its attempts: $1 one that failed, or ended undelivered (null: every dead letter), $2 of this
+-- sink only. Whoever asks for it wants it delivered however late it is. Wakes whoever sleeps. Expects event_pkey,
+-- event_history_id and event_history_dead.
+WITH waiting AS (
+    UPDATE ebb.event e SET ready_at = ebb.now(), attempts = 0, token = e.token + 1, max_late = NULL
+    WHERE e.id = $1 AND (e.lease_until IS NULL OR e.lease_until <= clock_timestamp()) AND e.attempts > 0
+    RETURNING e.id
+),
+back AS (
+    DELETE FROM ebb.event_history h
+    WHERE CASE WHEN $1::uuid IS NULL THEN h.state = 'dead' AND ($2::text IS NULL OR h.sink = $2)
+               ELSE h.id = $1 AND h.state IN ('dead', 'skipped', 'cancelled') END
+      AND h.body <> ''
+    RETURNING h.*
+),
+again AS (
+    INSERT INTO ebb.event (id, recurring, sink, due_at, ready_at, token, attempts, created_at, dedupe_key, subject_policy, subject_id,
+                           node, error, response, body)
+    SELECT b.id, b.recurring, b.sink, b.due_at, ebb.now(), b.token + 1, 0, b.created_at, b.dedupe_key, b.subject_policy, b.subject_id,
+           b.node, b.error, b.response, b.body
+    FROM back b
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+),
+woken AS MATERIALIZED (
+    SELECT ebb.event_wake(ebb.now()) WHERE EXISTS (SELECT FROM waiting) OR EXISTS (SELECT FROM again)
+)
+SELECT (SELECT count(*) FROM waiting) + (SELECT count(*) FROM again) + 0 * (SELECT count(*) FROM woken)
