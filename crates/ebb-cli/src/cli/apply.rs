@@ -2,6 +2,7 @@
 
 use ebb::audit::{SigningKey, SubjectKey};
 use ebb::policy::{Change, ChangeAction, Wanted};
+use ebb::retain::Consent;
 use ebb::{Error, Result};
 
 use super::{Context, Outcome, confirm, output};
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// Show the difference and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Why a floor goes down; only whoever owns the ebb schema may lower one.
+    #[arg(long)]
+    reason: Option<String>,
     /// Who makes the change, for history and audit.
     #[arg(long)]
     by: Option<String>,
@@ -60,7 +64,25 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     }
     // Before the policies change: a node that follows at once finds them.
     sandboxes(context, &wanted, &args).await?;
-    let applied = context.engine.apply(&wanted, args.force, &context.by(args.by.as_deref())).await?;
+    let mut consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
+    let by = context.by(args.by.as_deref());
+    let applied = match context.engine.apply_with(&wanted, args.force, &by, &consent).await {
+        // What the change would make due is said now; whoever can be asked is asked.
+        Err(error)
+            if error.is_refused()
+                && !consent.confirmed
+                && error.to_string().contains("would be due")
+                && confirm::can_ask() =>
+        {
+            if !confirm::ask(&format!("{error}; go on?"))? {
+                say!("nothing was changed");
+                return Ok(Outcome::Failed);
+            }
+            consent.confirmed = true;
+            context.engine.apply_with(&wanted, args.force, &by, &consent).await?
+        }
+        applied => applied?,
+    };
     if !args.json {
         say!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
     }

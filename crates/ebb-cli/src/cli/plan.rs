@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ebb::plan::{Forecast, Plan, PolicyPlan};
 use ebb::policy::Term;
+use ebb::retain::TreePlan;
 use ebb::{Error, Result};
 use jiff::Timestamp;
 
@@ -106,6 +107,10 @@ fn print(plan: &Plan) {
         say!();
         details(policy);
     }
+    for tree in &plan.trees {
+        say!();
+        print_tree(tree);
+    }
     if !plan.changes.is_empty() {
         say!("\nmake it so with: ebb apply");
     }
@@ -158,6 +163,40 @@ fn details(policy: &PolicyPlan) {
         say!("  {} {}", if problem.refused { "error:" } else { "!" }, problem.message);
         for line in problem.fix.iter().flat_map(|fix| fix.lines()) {
             say!("    {line}");
+        }
+    }
+}
+
+/// What goes with a subject, edge by edge, and what is due.
+fn print_tree(tree: &TreePlan) {
+    say!("{}: subjects of {}, {} due", tree.policy, tree.table, output::count(tree.due));
+    for edge in &tree.edges {
+        let by = edge.foreign_key.as_ref().map_or("no foreign key".to_owned(), |_| {
+            format!("ON DELETE {}", edge.on_delete.as_deref().unwrap_or("NO ACTION"))
+        });
+        say!("  {edge} ({by})");
+    }
+    if tree.counted > 0 {
+        let of = if tree.counted < tree.due {
+            format!(" (the first {} counted)", output::count(tree.counted))
+        } else {
+            String::new()
+        };
+        say!("  due now{of}:");
+        for (table, rows) in &tree.erases {
+            say!("    {table}: {} erased", output::plural(*rows, "row"));
+        }
+        for (table, rows) in &tree.unlinks {
+            say!("    {table}: {} unlinked", output::plural(*rows, "row"));
+        }
+    }
+    for difference in &tree.unapproved {
+        say!("  not approved yet: {difference}");
+    }
+    for finding in &tree.findings {
+        say!("  {} {}: {}", if finding.refuses { "error:" } else { "!" }, finding.table, finding.message);
+        if let Some(fix) = &finding.fix {
+            say!("    {fix}");
         }
     }
 }

@@ -142,9 +142,7 @@ fn syntax_errors_look_the_same() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused_at_its_line() {
-    let said = refusal("[[retain]]\nname = \"users\"\n", &[]);
-    assert!(said.starts_with("error: this version of Ebb does not run [[retain]] policies yet\n --> ebb.toml:1:1"));
+fn settings_that_contradict_themselves_are_refused_at_their_line() {
     assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
     assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
     assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));

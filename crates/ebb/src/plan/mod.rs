@@ -16,6 +16,7 @@ use crate::expire::due::Clock;
 use crate::policy::{
     self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
 };
+use crate::retain::TreePlan;
 use crate::{Engine, Error, Result, pg};
 pub use forecast::{Day, Forecast};
 use store::Known;
@@ -35,12 +36,15 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What a run of each policy would do now.
     pub policies: Vec<PolicyPlan>,
+    /// What hangs on the subjects of retain policies, and what is due of it.
+    pub trees: Vec<TreePlan>,
 }
 
 impl Plan {
     /// Whether `ebb apply` or a node would refuse any of it.
     pub fn has_problems(&self) -> bool {
         self.policies.iter().any(|policy| policy.problems.iter().any(|problem| problem.refused))
+            || self.trees.iter().any(|tree| tree.findings.iter().any(|finding| finding.refuses))
     }
 }
 
@@ -137,7 +141,24 @@ impl Engine {
             let change = changes.iter().find(|change| change.name == expire.name.as_str()).map(|change| change.action);
             policies.push(self.plan_policy(&expire, change, clock, at, &background).await?);
         }
-        Ok(Plan { at, schema_version, changes, policies })
+        let trees = if migrated { self.plan_trees(wanted, &background.stored).await? } else { Vec::new() };
+        Ok(Plan { at, schema_version, changes, policies, trees })
+    }
+
+    /// The trees of retain policies, as the file has them or, where it does not, the database.
+    async fn plan_trees(&self, wanted: &[Wanted], stored: &[Stored]) -> Result<Vec<TreePlan>> {
+        let in_file = wanted.iter().map(|want| want.policy.clone());
+        let missing =
+            |stored: &&Stored| !wanted.iter().any(|want| want.kind == stored.kind && want.name == stored.name);
+        let others =
+            stored.iter().filter(|stored| stored.enabled).filter(missing).filter_map(|stored| stored.policy().ok());
+        let mut trees = Vec::new();
+        for policy in in_file.chain(others) {
+            let Policy::Retain(retain) = policy else { continue };
+            let mut tx = self.database().read().await?;
+            trees.extend(crate::retain::plan(&mut tx, &retain).await?);
+        }
+        Ok(trees)
     }
 
     async fn plan_policy(
