@@ -6,6 +6,7 @@ mod flat;
 mod footprint;
 mod gentle;
 mod once;
+mod partition;
 mod schedule;
 mod sweep;
 
@@ -16,7 +17,8 @@ async fn main() -> std::process::ExitCode {
     let part = std::env::args().nth(1).unwrap_or_else(|| "all".into());
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
-            eprintln!("no benchmark is called {part}; there are all, sweep, gentle, flat, once, schedule, footprint");
+            let parts = "all, sweep, gentle, flat, once, partition, schedule, footprint";
+            eprintln!("no benchmark is called {part}; there are {parts}");
             std::process::ExitCode::from(2)
         }
         Ok(goals) => report(&goals),
@@ -44,6 +46,9 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
         goals.extend(
             ratios.iter().map(|r| Goal::at_least(format!("once: {} claims / bare insert", r.name), r.ratio, r.least)),
         );
+    }
+    if wants("partition") {
+        goals.extend(partition::run().await?);
     }
     if wants("schedule") || part.starts_with("schedule-") {
         goals.extend(schedule::run(part).await?);

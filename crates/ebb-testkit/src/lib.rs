@@ -6,6 +6,7 @@ mod eventually;
 mod node;
 mod proxy;
 mod server;
+mod stores;
 mod temp;
 
 pub use database::{TestDatabase, advance, database, empty_database, empty_database_on};
@@ -13,4 +14,5 @@ pub use eventually::eventually;
 pub use node::Node;
 pub use proxy::Proxy;
 pub use server::{Mode, Server, client_program, own_server, server};
+pub use stores::{Store, libraries};
 pub use temp::TempDir;

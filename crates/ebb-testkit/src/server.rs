@@ -262,7 +262,7 @@ fn spawn_watchdog(dir: &Path, bin: &Path, user: Option<&ServerUser>) -> Child {
     command.spawn().expect("a machine that runs tests has /bin/sh")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
     listener.local_addr().expect("a bound listener has an address").port()
 }

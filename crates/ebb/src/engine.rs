@@ -495,8 +495,15 @@ impl Duties {
     ) -> Result<Vec<Arc<dyn Work>>> {
         let mut tx = database.read().await?;
         let table = catalog::table(&mut tx, &policy.table).await?;
-        let works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
+        let whole = PartitionWork::of_expire(&mut tx, database, &policy, stored).await?;
+        let gone_as_one = match &whole {
+            Some(work) => work.whole(&mut tx).await?,
+            None => Vec::new(),
+        };
+        let mut works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
         tx.commit().await?;
+        works.retain(|work| !gone_as_one.contains(&work.leaf()));
+        works.extend(whole.map(|work| Arc::new(work) as Arc<dyn Work>));
         Ok(works)
     }
 

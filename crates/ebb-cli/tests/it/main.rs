@@ -7,5 +7,6 @@ mod demo;
 mod faults;
 mod http;
 mod insight;
+mod partition;
 mod replica;
 mod shell;

@@ -2,13 +2,20 @@
 //! Invariants: no DEFAULT partition, so that nothing is read under a lock; a partition leaves its table in three steps
 //! that are each written down (decided, detached, dropped), and the last asks every condition again under its lock.
 
+pub mod adopt;
 pub(crate) mod store;
 pub(crate) mod upkeep;
 pub(crate) mod work;
 
+mod brin;
+mod explain;
 mod list;
+mod rollback;
 
+pub use brin::{Brin, brin, build_brin};
+pub use explain::{Explained, Shape, explain, shapes};
 pub use list::{Detached, Listed, Listing, list, statements};
+pub use rollback::{Finished, RolledBack, Standing, finish, require_standing, rollback, standing};
 
 use sqlx::PgConnection;
 
@@ -60,6 +67,9 @@ pub(crate) async fn partitioned(connection: &mut PgConnection, policy: &Partitio
         ))
         .with_hint("take it out"));
     }
+    if let Some(other) = store::partman(connection, &table.relation).await? {
+        return Err(refuse_partman(&table.relation, &other));
+    }
     if let Some(default) = shape.default_partition {
         return Err(refuse_default(&table.relation, &default));
     }
@@ -75,5 +85,18 @@ fn refuse_default(parent: &Relation, default: &str) -> Error {
     .with_hint(format!(
         "detach it: ALTER TABLE {parent} DETACH PARTITION {default}; then `ebb apply`; then move what is in it: \
          INSERT INTO {parent} SELECT * FROM {default}; DROP TABLE {default};"
+    ))
+}
+
+/// Two that look after one table would get into each other's way.
+fn refuse_partman(table: &Relation, other: &store::Partman) -> Error {
+    let own = Relation::new(&other.schema, "part_config");
+    let keep = other.retention.as_deref().map_or("for ever".to_owned(), |retention| format!("for {retention}"));
+    Error::config(format!("table {} is looked after by pg_partman", table.label())).with_hint(format!(
+        "take over from it: UPDATE {own} SET automatic_maintenance = 'off' WHERE parent_table = {}; \
+         it makes partitions of {}, {} ahead, and keeps them {keep}",
+        crate::pg::Literal(&other.parent_table),
+        other.interval,
+        other.premake
     ))
 }

@@ -33,6 +33,37 @@ pub(crate) async fn partitioned(
     Ok(sql!("partitioned" as Shape).bind(i64::from(oid)).bind(column).bind(unit).fetch_one(connection).await?)
 }
 
+/// What pg_partman does with a table, where it does.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Partman {
+    pub(crate) schema: String,
+    pub(crate) parent_table: String,
+    pub(crate) interval: String,
+    pub(crate) premake: i32,
+    pub(crate) retention: Option<String>,
+}
+
+/// The settings of pg_partman for a table that it looks after by itself.
+pub(crate) async fn partman(connection: &mut PgConnection, table: &Relation) -> Result<Option<Partman>> {
+    let Some(schema): Option<String> = sql!("partman_schema" scalar String).fetch_optional(&mut *connection).await?
+    else {
+        return Ok(None);
+    };
+    let own = Relation::new(&schema, "part_config");
+    let sql = format!(
+        "SELECT {}::text AS schema, parent_table::text AS parent_table, partition_interval::text AS interval, premake, retention::text AS retention
+         FROM {own} WHERE automatic_maintenance = 'on' AND to_regclass(parent_table) = {}::regclass",
+        crate::pg::Literal(&schema),
+        crate::pg::Literal(&table.to_string())
+    );
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_optional(connection).await?)
+}
+
+/// Whether this node, or the policy's role, may drop what belongs to a table's owner.
+pub(crate) async fn may_drop(connection: &mut PgConnection, oid: u32, role: Option<&str>) -> Result<bool> {
+    Ok(sql!("may_drop" scalar bool).bind(i64::from(oid)).bind(role).fetch_one(connection).await?)
+}
+
 /// How it stands with the partitions of a table.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct Look {

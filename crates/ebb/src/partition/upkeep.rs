@@ -53,8 +53,10 @@ impl Upkeep {
         let changed = match step {
             Step::Add => self.add(batch).await?,
             Step::Decide(oid) => {
-                if store::decide(batch.connection(), &self.policy, &self.on, oid).await? {
-                    self.steps.insert(1, Step::Detach(oid));
+                match store::decide(batch.connection(), &self.policy, &self.on, oid).await? {
+                    true => self.steps.insert(1, Step::Detach(oid)),
+                    // It was expired when somebody decided; by now it is kept longer.
+                    false => store::forget_detached(batch.connection(), oid).await?,
                 }
                 0
             }

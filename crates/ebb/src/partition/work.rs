@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use super::upkeep::{Step, Upkeep};
 use super::{Partitioned, partitioned, store};
 use crate::pg::Database;
-use crate::policy::{Brake, Cadence, Mode, Partition, Stored, human};
+use crate::policy::{Brake, Cadence, Expire, Mode, Partition, Stored, human};
 use crate::spine::metrics;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
@@ -28,6 +28,8 @@ pub(crate) struct PartitionWork {
     stored: Stored,
     on: Partitioned,
     database: Database,
+    /// For an expire policy: only lets go what is due as a whole; what is ahead is somebody else's.
+    drops_only: bool,
 }
 
 impl PartitionWork {
@@ -38,15 +40,53 @@ impl PartitionWork {
         tx.commit().await?;
         let leaf = on.table.relation.label();
         let unit = Unit { chore: ChoreKind::Partition, policy: policy.name.to_string(), leaf };
-        Ok(Self { unit, policy: policy.into(), stored: stored.clone(), on, database: database.clone() })
+        Ok(Self {
+            unit,
+            policy: policy.into(),
+            stored: stored.clone(),
+            on,
+            database: database.clone(),
+            drops_only: false,
+        })
+    }
+
+    /// For an expire policy over a table that is partitioned by the policy's own column: a partition that is due as a
+    /// whole goes as one. `None` where rows must be looked at one by one: a filter, a record a row, columns to set.
+    pub(crate) async fn of_expire(
+        connection: &mut PgConnection,
+        database: &Database,
+        expire: &Expire,
+        stored: &Stored,
+    ) -> Result<Option<Self>> {
+        let Some(policy) = Partition::of_expire(expire) else { return Ok(None) };
+        let on = match partitioned(connection, &policy).await {
+            Ok(on) => on,
+            Err(error) if error.is_config() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Whoever may only delete rows goes on deleting rows.
+        if !store::may_drop(connection, on.table.oid, policy.role.as_deref()).await? {
+            return Ok(None);
+        }
+        let unit = Unit { chore: ChoreKind::Expire, policy: expire.name.to_string(), leaf: on.table.relation.label() };
+        let (policy, stored, database) = (policy.into(), stored.clone(), database.clone());
+        Ok(Some(Self { unit, policy, stored, on, database, drops_only: true }))
+    }
+
+    /// The partitions that are due as a whole now, or on their way out: no row of theirs is worth a look.
+    pub(crate) async fn whole(&self, connection: &mut PgConnection) -> Result<Vec<u32>> {
+        let look = store::look(connection, &self.policy, &self.on).await?;
+        Ok(look.expired.into_iter().map(|oid| oid as u32).collect())
     }
 
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let on = partitioned(connection, &self.policy).await?;
         let look = store::look(connection, &self.policy, &on).await?;
-        self.show_runway(connection, &look).await?;
-        let mut steps: std::collections::VecDeque<Step> =
-            std::iter::repeat_n(Step::Add, look.missing.max(0) as usize).collect();
+        let mut steps = std::collections::VecDeque::new();
+        if !self.drops_only {
+            self.show_runway(connection, &look).await?;
+            steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
+        }
         let leaving = store::leaving(connection, &self.policy, &on).await?;
         let known = |oid: &i64| leaving.iter().any(|leaving| leaving.oid == *oid);
         let expired: Vec<i64> = look.expired.iter().copied().filter(|oid| !known(oid)).collect();
@@ -153,7 +193,14 @@ impl PartitionWork {
             store::use_allowance(&mut tx, &self.unit.policy, summary.rows).await?;
         }
         let look = store::look(&mut tx, &self.policy, &self.on).await?;
-        self.show_runway(&mut tx, &look).await?;
+        if !self.drops_only {
+            self.show_runway(&mut tx, &look).await?;
+            if look.missing > 0 {
+                let until = look.runway_until.to_jiff().to_string();
+                tracing::error!(policy = %self.policy.name, table = self.unit.leaf, missing = look.missing, until,
+                    "Partitions are missing ahead; inserts fail when the last one ends");
+            }
+        }
         if summary.status == Status::Failed {
             let mut tables = look.expired;
             tables.push(i64::from(self.on.table.oid));

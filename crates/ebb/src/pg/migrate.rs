@@ -33,7 +33,8 @@ const MIGRATIONS: &[Migration] = migrations![
     5 "0005_partition",
     6 "0006_resources",
     7 "0007_surface",
-    8 "0008_schedule",
+    8 "0008_adoption",
+    9 "0009_schedule",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::expire::{read_batch, read_brake, read_cadence};
 use super::field::Invalid;
 use super::{
-    BatchSize, Brake, Cadence, EpochUnit, FieldErrors, Mode, Name, Reader, Scalar, Spec, Term, Window, Zone, read_name,
+    Action, AuditDetail, BatchSize, Brake, Cadence, EpochUnit, Expire, FieldErrors, Mode, Name, Reader, Scalar, Spec,
+    Term, Window, Zone, read_name,
 };
 
 /// Which table, split how, kept how long.
@@ -37,8 +38,6 @@ pub struct Partition {
     pub cadence: Cadence,
     /// When work may start.
     pub window: Option<Window>,
-    /// How much a batch moves when history is split or a rollback is drained.
-    pub batch: BatchSize,
     /// No statement takes longer.
     pub batch_timeout: Duration,
     /// Whether expired partitions go or are only reported. The next ones are made either way.
@@ -114,8 +113,6 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("every"),
     Scalar::Text("at"),
     Scalar::Text("window"),
-    Scalar::Plain("batch.rows"),
-    Scalar::Text("batch.pause"),
     Scalar::Text("batch.timeout"),
     Scalar::Text("mode"),
     Scalar::Plain("brake.rows"),
@@ -148,6 +145,11 @@ impl Partition {
         let window = r.parse("window", "\"22:00-05:00\"");
         let cadence = read_cadence(r, spec, window);
         let (batch, batch_timeout) = read_batch(r);
+        if batch != BatchSize::Adaptive {
+            let invalid =
+                Invalid::new("upkeep goes partition by partition: of `batch` only `timeout` means something here");
+            r.refuse("batch", invalid.hint("take `rows` and `pause` out"));
+        }
         let mode = r.choice("mode", &[("enforce", Mode::Enforce), ("observe", Mode::Observe)]);
         let brake = read_brake(r);
         let role = r.text("role", "\"ebb_worker\"");
@@ -169,12 +171,35 @@ impl Partition {
             zone,
             cadence,
             window,
-            batch,
             batch_timeout,
             mode: mode.unwrap_or(Mode::Enforce),
             brake,
             role,
             enabled,
+        })
+    }
+
+    /// What an expire policy means for whole partitions, where it means anything: every row goes by its age alone.
+    pub(crate) fn of_expire(expire: &Expire) -> Option<Self> {
+        let by_age = expire.filter.is_none() && expire.action == Action::Delete && expire.audit == AuditDetail::Batch;
+        by_age.then(|| Self {
+            name: expire.name.clone(),
+            description: expire.description.clone(),
+            table: expire.table.clone(),
+            column: expire.column.clone(),
+            unit: expire.unit,
+            by: Period::Day,
+            ahead: 0,
+            keep: Some(expire.older_than.unwrap_or(Term::seconds(0))),
+            expired: Expired::Drop,
+            zone: expire.zone.clone(),
+            cadence: expire.cadence.clone(),
+            window: expire.window,
+            batch_timeout: expire.batch_timeout,
+            mode: expire.mode,
+            brake: expire.brake,
+            role: expire.role.clone(),
+            enabled: expire.enabled,
         })
     }
 

@@ -206,7 +206,7 @@ impl Engine {
         units: Vec<UnitStatus>,
         until: Option<Instant>,
     ) -> Result<PolicyStatus> {
-        let (kind, policy) = (row.kind.clone(), row.expire());
+        let policy = row.expire();
         let mut status = PolicyStatus {
             kind: row.kind,
             policy: row.name,
@@ -220,8 +220,9 @@ impl Engine {
             units,
             problem: None,
         };
-        let looks = status.state != "disabled" && kind != Kind::Schedule.as_str();
-        let Some(until) = until.filter(|_| looks) else { return Ok(status) };
+        // Only expire has rows to count; what other kinds say about themselves is stored with their units.
+        let counts = status.state != "disabled" && status.kind == Kind::Expire.as_str();
+        let Some(until) = until.filter(|_| counts) else { return Ok(status) };
         let seen = match policy {
             Ok(policy) => look_at(self.database(), &policy, until).await,
             Err(error) => Err(error),

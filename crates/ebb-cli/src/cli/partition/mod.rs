@@ -1,7 +1,13 @@
 //! `ebb partition …`: tables split by time. A file for each thing that can be done with one.
 
+mod adopt;
+mod brin;
+mod explain;
+mod file;
 mod list;
 mod maintain;
+mod progress;
+mod rollback;
 
 use ebb::Result;
 
@@ -12,6 +18,16 @@ use super::{Context, Outcome};
 pub(crate) enum Command {
     /// Show the partitions of every policy's table, how far they reach, and those that wait outside.
     List(list::Args),
+    /// Make an ordinary table a partitioned one, online: it becomes the first partition.
+    Adopt(adopt::Args),
+    /// Take an adoption back, before or after new writes; nothing is lost.
+    Rollback(rollback::Args),
+    /// Make an adoption or a rollback final: what is left of it goes.
+    Finish(rollback::FinishArgs),
+    /// Show which partitions statements read, and what would let them read fewer; executes nothing.
+    Explain(explain::Args),
+    /// Build a small index by time, concurrently, leaf by leaf.
+    Brin(brin::Args),
     /// Do now what the node does by itself: make what is missing ahead, let go what is expired.
     Maintain(maintain::Args),
 }
@@ -19,6 +35,11 @@ pub(crate) enum Command {
 pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> {
     match command {
         Command::List(args) => list::run(context, args).await,
+        Command::Adopt(args) => adopt::run(context, args).await,
+        Command::Rollback(args) => rollback::run(context, args).await,
+        Command::Finish(args) => rollback::finish(context, args).await,
+        Command::Explain(args) => explain::run(context, args).await,
+        Command::Brin(args) => brin::run(context, args).await,
         Command::Maintain(args) => maintain::run(context, args).await,
     }
 }

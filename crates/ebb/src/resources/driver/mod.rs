@@ -4,6 +4,8 @@
 //!
 //! A new driver is one file here that implements [`Driver`], a variant of `policy::Place`, and its line in [`open`].
 
+mod clickhouse;
+mod objects;
 mod postgres;
 
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use crate::pg::Database;
 use crate::policy::{Place, Resources};
 use crate::{Error, Result};
 
+pub use clickhouse::ClickHouseDriver;
+pub use objects::ObjectsDriver;
 pub use postgres::PostgresDriver;
 
 /// No single call to a store takes longer.
@@ -87,7 +91,18 @@ pub(crate) fn open(policy: &Resources, database: &Database) -> Result<Arc<dyn Dr
         Place::Postgres { url, user, password, schema } => {
             Ok(Arc::new(PostgresDriver::open(database, url.as_deref(), user.as_deref(), password.as_ref(), schema)?))
         }
-        place => Err(Error::config(format!("this version of Ebb has no driver {:?} yet", place.driver()))),
+        Place::ClickHouse { url, user, password, cluster } => {
+            Ok(Arc::new(ClickHouseDriver::open(url, user.as_deref(), password.as_ref(), cluster.as_deref())?))
+        }
+        Place::Objects { url, endpoint, region, user, password } => {
+            let access = objects::Access {
+                endpoint: endpoint.as_deref(),
+                region: region.as_deref(),
+                user: user.as_deref(),
+                password: password.as_ref(),
+            };
+            Ok(Arc::new(ObjectsDriver::open(url, &access)?))
+        }
     }
 }
 
@@ -95,4 +110,14 @@ pub(crate) fn open(policy: &Resources, database: &Database) -> Result<Arc<dyn Dr
 pub(crate) fn away(location: &str, what: impl std::fmt::Display) -> Error {
     Error::failed(format!("the store {location} does not answer: {what}"))
         .with_hint("nothing is forgotten: what was to be dropped is dropped when it is back")
+}
+
+/// TLS with the system's authorities.
+fn tls() -> Result<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| Error::failed(format!("TLS cannot be set up: {error}")))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -1,3 +1,4 @@
 //! Partitions by time: they exist before they are needed, whatever the column, and leave only when all of them is due.
 
+mod adopt;
 mod upkeep;

@@ -1,6 +1,8 @@
 //! resources: live exactly as long as someone refers to them.
 
 mod chores;
+mod clickhouse;
+mod objects;
 mod protocol;
 mod sweep;
 
@@ -26,6 +28,11 @@ pub(super) fn policy(more: &str) -> String {
     format!(
         "[[resources]]\nname = \"s\"\ndriver = \"postgres\"\nschema = \"scratch\"\npattern = \"t{{snowflake}}\"\n{more}\n"
     )
+}
+
+/// Databases of tests are clones, and clones are one installation.
+pub(super) async fn another_installation() -> Ebb {
+    Ebb::with("UPDATE ebb.installation SET id = gen_random_uuid()").await
 }
 
 impl Registry {

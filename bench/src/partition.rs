@@ -1,0 +1,190 @@
+//! How long an insert waits while its table is adopted, at 1M and at 20M rows, next to the copy under a lock that people
+//! write by hand; how long while it is rolled back; a month dropped next to a month deleted; upkeep with nothing to do.
+//! `EBB_BENCH_ROWS` replaces the 20M where time or space is short.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ebb::partition::adopt::{Request, adopt};
+use ebb::partition::{finish, rollback};
+use ebb::policy::Period;
+use sqlx::postgres::PgPool;
+
+use crate::bed::{Bed, Goal, Result, median};
+
+const SMALL: u64 = 1_000_000;
+const LATER_WRITES: u64 = 200_000;
+const STALL_MS: f64 = 200.0;
+
+pub(crate) async fn run() -> Result<Vec<Goal>> {
+    let bed = Bed::new().await?;
+    let large = std::env::var("EBB_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(20_000_000);
+    let mut goals = Vec::new();
+    for rows in [SMALL, large] {
+        goals.extend(stalls(&bed, rows).await?);
+    }
+    goals.push(drop_against_delete(&bed).await?);
+    goals.push(idle(&bed).await?);
+    Ok(goals)
+}
+
+async fn table(bed: &Bed, rows: u64) {
+    bed.database
+        .execute(&format!(
+            "DROP TABLE IF EXISTS t, t_copy CASCADE;
+             CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, created_at timestamptz NOT NULL, payload text);
+             INSERT INTO t (key, created_at, payload)
+             SELECT md5(i::text), now() - (i % 8000000) * interval '1 second', repeat('x', 40) FROM generate_series(1, {rows}) i;
+             ALTER TABLE t ADD PRIMARY KEY (key); CREATE INDEX t_created_at ON t (created_at)"
+        ))
+        .await;
+    bed.database.execute("VACUUM ANALYZE t").await;
+    bed.database.execute("CHECKPOINT").await;
+}
+
+/// A client that inserts one row after the other; the longest it had to wait, in milliseconds.
+fn client(pool: PgPool, later: bool, over: Arc<AtomicBool>) -> tokio::task::JoinHandle<f64> {
+    tokio::spawn(async move {
+        let (mut longest, mut n) = (0.0_f64, 0_u64);
+        let at = if later { "now() + interval '75 days'" } else { "now()" };
+        let sql =
+            format!("INSERT INTO t (key, created_at, payload) VALUES (md5(random()::text || $1::text), {at}, 'live')");
+        while !over.load(Ordering::Relaxed) {
+            n += 1;
+            let began = Instant::now();
+            let inserted = sqlx::query(sqlx::AssertSqlSafe(sql.clone())).bind(n.to_string()).execute(&pool).await;
+            if let Err(error) = inserted {
+                eprintln!("an insert failed: {error}");
+            }
+            longest = longest.max(began.elapsed().as_secs_f64() * 1000.0);
+        }
+        longest
+    })
+}
+
+/// Runs something beside four clients: how long it took in seconds, and their longest wait in milliseconds.
+async fn beside_clients<T>(bed: &Bed, later: bool, work: impl Future<Output = Result<T>>) -> Result<(f64, f64)> {
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4).map(|_| client(bed.database.pool().clone(), later, over.clone())).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    let worked = work.await;
+    let took = began.elapsed().as_secs_f64();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    over.store(true, Ordering::Relaxed);
+    let mut longest = 0.0_f64;
+    for client in clients {
+        longest = longest.max(client.await?);
+    }
+    worked?;
+    Ok((took, longest))
+}
+
+async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
+    let database = bed.engine.database();
+    let request = Request {
+        table: "public.t".into(),
+        column: "created_at".into(),
+        unit: None,
+        by: Period::Month,
+        ahead: 12,
+        keep: None,
+        zone: "UTC".into(),
+        policy: None,
+        guard: None,
+    };
+    table(bed, rows).await;
+    let by_ebb = async { Ok(adopt(database, &request, "bench", &mut |_| ()).await?) };
+    let (took, stall) = beside_clients(bed, false, by_ebb).await?;
+    println!("partition, {rows} rows: adopted in {took:.1} s, longest insert {stall:.0} ms");
+    bed.database
+        .execute(&format!(
+            "INSERT INTO t (key, created_at, payload) SELECT 'later' || i, now() + interval '80 days', '' FROM generate_series(1, {LATER_WRITES}) i"
+        ))
+        .await;
+    let back = async { Ok(rollback(database, "public.t", "bench", &mut |_| ()).await?) };
+    let (took_back, stall_back) = beside_clients(bed, false, back).await?;
+    println!(
+        "partition, {rows} rows: rolled back in {took_back:.1} s after {LATER_WRITES} new rows, longest insert {stall_back:.0} ms"
+    );
+    finish(database, "public.t", &mut |_| ()).await?;
+
+    table(bed, rows).await;
+    let by_hand = async {
+        bed.database
+            .execute(
+                "CREATE TABLE t_copy (LIKE t INCLUDING DEFAULTS) PARTITION BY RANGE (created_at);
+                 CREATE TABLE t_copy_all PARTITION OF t_copy FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+                 ALTER TABLE t_copy ADD PRIMARY KEY (key, created_at); CREATE INDEX ON t_copy (created_at);
+                 CREATE SEQUENCE t_copy_id; ALTER TABLE t_copy ALTER COLUMN id SET DEFAULT nextval('t_copy_id');
+                 BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; INSERT INTO t_copy SELECT * FROM t;
+                 ALTER TABLE t RENAME TO t_backup; ALTER TABLE t_copy RENAME TO t; COMMIT",
+            )
+            .await;
+        Ok(())
+    };
+    let (_, copied) = beside_clients(bed, false, by_hand).await?;
+    println!("partition, {rows} rows: copied under a lock by hand, longest insert {copied:.0} ms");
+    bed.database.execute("DROP TABLE t, t_backup CASCADE; DROP SEQUENCE IF EXISTS t_copy_id CASCADE").await;
+    Ok(vec![
+        Goal::at_most(
+            format!("partition: longest insert while {rows} rows are adopted, ms (copied under a lock: {copied:.0})"),
+            stall,
+            STALL_MS,
+        ),
+        Goal::at_most(format!("partition: longest insert while {rows} rows are rolled back, ms"), stall_back, STALL_MS),
+    ])
+}
+
+/// A month of a million rows, dropped by upkeep and deleted by statement.
+async fn drop_against_delete(bed: &Bed) -> Result<Goal> {
+    let mut ratios = Vec::new();
+    for round in 1..=3 {
+        bed.database
+            .execute(
+                "DROP TABLE IF EXISTS m CASCADE; CREATE TABLE m (key text NOT NULL, created_at timestamptz NOT NULL, payload text) PARTITION BY RANGE (created_at);
+                 CREATE INDEX ON m (created_at); CREATE INDEX ON m (key);
+                 CREATE TABLE m_dropped PARTITION OF m FOR VALUES FROM ('2020-01-01') TO ('2020-02-01');
+                 CREATE TABLE m_deleted PARTITION OF m FOR VALUES FROM ('2020-02-01') TO ('2020-03-01');
+                 INSERT INTO m SELECT md5(i::text), timestamptz '2020-01-02' + (i % 2) * interval '31 days' + i * interval '1 second', repeat('x', 40) FROM generate_series(1, 2000000) i",
+            )
+            .await;
+        bed.database.execute("VACUUM ANALYZE m").await;
+        let began = Instant::now();
+        bed.database.execute("DELETE FROM m WHERE created_at >= '2020-02-01' AND created_at < '2020-03-01'").await;
+        let deleted = began.elapsed().as_secs_f64();
+        bed.database.execute("DROP TABLE m_deleted").await;
+        bed.apply("[[partition]]\nname = \"m\"\ntable = \"public.m\"\ncolumn = \"created_at\"\nby = \"month\"\nahead = 1\nkeep = \"12mo\"\nbrake = { share = \"off\" }").await?;
+        let summary = bed.sweep("m").await?;
+        assert_eq!(summary.rows, 1_000_000, "the whole month, and nothing else");
+        let dropped = summary.took.as_secs_f64();
+        println!(
+            "partition, round {round}: a month deleted in {deleted:.2} s, dropped (counted, recorded, two partitions made) in {dropped:.2} s"
+        );
+        ratios.push(deleted / dropped);
+    }
+    Ok(Goal::at_least("partition: deleting a month over dropping it", median(ratios), 1.0))
+}
+
+/// What a look at a thousand partitions costs when there is nothing to do.
+async fn idle(bed: &Bed) -> Result<Goal> {
+    bed.database
+        .execute(
+            "CREATE TABLE k (created_at timestamptz NOT NULL) PARTITION BY RANGE (created_at);
+             INSERT INTO ebb.policy (kind, name, spec, source, changed_by)
+             VALUES ('partition', 'k', '{\"table\": \"public.k\", \"column\": \"created_at\", \"by\": \"day\", \"ahead\": 999}', 'file', 'bench');
+             SELECT ebb.ensure_partitions('k')",
+        )
+        .await;
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let began = Instant::now();
+        let made: i32 = bed.database.scalar("SELECT ebb.ensure_partitions('k')").await;
+        assert_eq!(made, 0, "nothing is missing");
+        took.push(began.elapsed().as_secs_f64() * 1000.0);
+    }
+    let middle = median(took);
+    println!("partition: a look at 1,000 partitions, nothing to do: {middle:.1} ms");
+    Ok(Goal::at_most("partition: maintenance of 1,000 partitions with nothing to do, ms", middle, 50.0))
+}

@@ -1,0 +1,164 @@
+//! `ebb partition adopt TABLE --column C --by month`: looks first and says everything, then goes through the plan.
+
+use ebb::partition::adopt::{self, How, Preflight, Request};
+use ebb::policy::{EpochUnit, Partition, Period, Term};
+use ebb::{Error, Result};
+
+use super::file;
+use super::progress::Screen;
+use crate::cli::{Context, Outcome, confirm, output};
+
+/// Options of `ebb partition adopt`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit: 0 adopted, 1 failed, 3 something is in the way (nothing was changed).\n\n\
+    Example:  ebb partition adopt public.ingest_idempotency --column created_at --by month --keep 13mo")]
+pub(crate) struct Args {
+    /// The table.
+    table: String,
+    /// The column to partition by: timestamptz, timestamp, date, uuid (version 7), or an integer since 1970.
+    #[arg(long)]
+    column: String,
+    /// day, week (ISO), month or year.
+    #[arg(long)]
+    by: Period,
+    /// How many periods ahead exist.
+    #[arg(long, default_value_t = Partition::DEFAULT_AHEAD, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    ahead: u64,
+    /// How long a partition stays after its end; for ever when absent.
+    #[arg(long, value_name = "DURATION")]
+    keep: Option<Term>,
+    /// What an integer column counts: s or ms.
+    #[arg(long, value_parser = unit)]
+    unit: Option<EpochUnit>,
+    /// The zone of a column that has none.
+    #[arg(long, default_value = "UTC")]
+    zone: String,
+    /// The name of the policy; the table's when absent.
+    #[arg(long)]
+    name: Option<String>,
+    /// Keep these columns, a unique key, unique over the window that rows are kept, by a trigger: a duplicate insert gets
+    /// unique_violation (23505), as from the key.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    guard: Option<Vec<String>>,
+    /// Print every step instead of running it.
+    #[arg(long)]
+    sql: bool,
+    /// Look and say, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+    /// Print what was found as JSON; changes nothing.
+    #[arg(long)]
+    json: bool,
+}
+
+fn unit(text: &str) -> std::result::Result<EpochUnit, String> {
+    match text {
+        "s" => Ok(EpochUnit::Seconds),
+        "ms" => Ok(EpochUnit::Millis),
+        _ => Err("it is s or ms".into()),
+    }
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
+    let zone: ebb::policy::Zone = args.zone.parse().map_err(|invalid: ebb::policy::Invalid| Error::from(invalid))?;
+    let request = Request {
+        table: args.table.clone(),
+        column: args.column.clone(),
+        unit: args.unit,
+        by: args.by,
+        ahead: args.ahead,
+        keep: args.keep,
+        zone: zone.name().to_owned(),
+        policy: args.name.clone(),
+        guard: args.guard.clone(),
+    };
+    context.begin().await?.rollback().await?;
+    let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
+    if standing.is_none() {
+        let found = look(context, &request).await?;
+        if args.json {
+            output::json(&serde_json::json!({ "table": found.table, "rows": found.rows, "bytes": found.bytes,
+                "findings": found.findings, "steps": found.plan.as_ref().map(adopt::Plan::steps) }))?;
+            return Ok(if found.plan.is_some() { Outcome::Done } else { Outcome::Problems });
+        }
+        if !args.sql {
+            print(&found);
+        }
+        let Some(plan) = &found.plan else {
+            if args.sql {
+                print(&found);
+            }
+            return Ok(Outcome::Problems);
+        };
+        if args.sql {
+            print_sql(plan);
+            return Ok(Outcome::Done);
+        }
+        if args.dry_run {
+            return Ok(Outcome::Done);
+        }
+        if !args.yes && confirm::can_ask() && !confirm::ask("Adopt it?")? {
+            say!("nothing was done");
+            return Ok(Outcome::Done);
+        }
+    }
+    let mut screen = Screen::new();
+    let mut watch = |progress| screen.show(progress);
+    let adopted = adopt::adopt(context.engine.database(), &request, &context.by(None), &mut watch).await?;
+    let already = if adopted.already { " already" } else { "" };
+    say!("{} is partitioned{already}: its rows are the first partition, which ends {}", adopted.table, adopted.bound);
+    file::add(context, &adopted.policy, &adopted.spec)?;
+    say!("undo it with: ebb partition rollback {0}; make it final with: ebb partition finish {0}", adopted.table);
+    Ok(Outcome::Done)
+}
+
+async fn look(context: &Context, request: &Request) -> Result<Preflight> {
+    // Without an index on the column its oldest and newest row are found by reading the table.
+    let guard = ebb::pg::Guard { statement: std::time::Duration::from_secs(3600), ..Default::default() };
+    let mut tx = context.engine.database().begin(guard).await?;
+    let found = adopt::preflight(&mut tx, request).await?;
+    tx.rollback().await?;
+    Ok(found)
+}
+
+fn print(found: &Preflight) {
+    say!(
+        "{}: about {}, {} kB",
+        found.table,
+        output::plural(found.rows.max(0) as u64, "row"),
+        output::count(found.bytes / 1024)
+    );
+    for refusal in &found.findings.refusals {
+        say!("in the way: {}", refusal.what);
+        say!("    {}", refusal.fix);
+    }
+    for change in &found.findings.changes {
+        say!("will change: {}", change.what);
+        say!("    {}", change.fix);
+    }
+    if found.plan.is_none() {
+        say!("nothing was changed");
+    }
+}
+
+fn print_sql(plan: &adopt::Plan) {
+    for (n, step) in plan.steps().iter().enumerate() {
+        say!("-- {}. {}", n + 1, step.title);
+        let short = matches!(step.how, How::Short | How::Cutover);
+        if short {
+            say!("BEGIN;");
+            say!("SET LOCAL lock_timeout = '60ms';");
+        }
+        if step.how == How::Backfill {
+            say!("-- (in batches, by ebb)");
+        }
+        step.sql.iter().for_each(|statement| say!("{statement};"));
+        if short {
+            say!("COMMIT;");
+        }
+        say!();
+    }
+}

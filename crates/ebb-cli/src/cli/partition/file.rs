@@ -1,0 +1,56 @@
+//! The policy's block in ebb.toml. Invariant: nothing that people wrote is changed; a block is added at the end, or the
+//! very same text is taken out again.
+
+use std::path::PathBuf;
+
+use ebb::policy::Spec;
+use ebb::{Error, Result};
+
+use crate::cli::Context;
+
+fn path(context: &Context) -> Option<PathBuf> {
+    context.config.path.clone().filter(|path| path.exists())
+}
+
+/// Adds the block, unless the file has the policy; prints it where there is no file.
+pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
+    let block = ebb::partition::adopt::block(policy, spec);
+    let Some(path) = path(context) else {
+        say!("there is no ebb.toml here; put this into yours, so that the next `ebb apply` keeps it:\n\n{block}");
+        return Ok(());
+    };
+    if context.config.policies.iter().any(|known| known.kind == ebb::policy::Kind::Partition && known.name == policy) {
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+    let gap = if text.is_empty() || text.ends_with("\n\n") {
+        ""
+    } else if text.ends_with('\n') {
+        "\n"
+    } else {
+        "\n\n"
+    };
+    std::fs::write(&path, format!("{text}{gap}{block}")).map_err(|error| failed(&path, &error))?;
+    say!("added [[partition]] {policy} to {}", path.display());
+    Ok(())
+}
+
+/// Takes the block out again where it stands as it was added; says so where it does not.
+pub(crate) fn remove(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
+    let block = ebb::partition::adopt::block(policy, spec);
+    let Some(path) = path(context) else { return Ok(()) };
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+    if let Some(at) = text.find(&block) {
+        let rest = format!("{}{}", text[..at].trim_end_matches('\n'), &text[at + block.len()..]);
+        let end = if rest.is_empty() || rest.ends_with('\n') { "" } else { "\n" };
+        std::fs::write(&path, format!("{rest}{end}")).map_err(|error| failed(&path, &error))?;
+        say!("took [[partition]] {policy} out of {}", path.display());
+    } else if context.config.policies.iter().any(|known| known.name == policy) {
+        say!("take [[partition]] {policy} out of {}: the table is not partitioned any more", path.display());
+    }
+    Ok(())
+}
+
+fn failed(path: &std::path::Path, error: &std::io::Error) -> Error {
+    Error::failed(format!("{}: {error}", path.display()))
+}

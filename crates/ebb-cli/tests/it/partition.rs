@@ -1,0 +1,170 @@
+//! `ebb partition …` as people type it, and as it is killed.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ebb_testkit::{Node, TestDatabase, database, server};
+
+use crate::shell::Shell;
+
+const CONFIG: &str = "[http]\nlisten = \"127.0.0.1:0\"\n";
+
+/// A table with everything that can belong to one.
+async fn rich_table(db: &TestDatabase) {
+    db.execute(
+        "CREATE TABLE public.site (id int PRIMARY KEY);
+         INSERT INTO public.site SELECT generate_series(1, 5);
+         CREATE TABLE public.ingest (
+             gone int, site_id int NOT NULL REFERENCES public.site (id) ON DELETE CASCADE, idempotency_key text NOT NULL,
+             created_at timestamptz DEFAULT now(), expires_at timestamptz NOT NULL DEFAULT now() + interval '90 days',
+             seq bigint GENERATED ALWAYS AS IDENTITY (START WITH 100 INCREMENT BY 2), n serial, billable boolean DEFAULT true CHECK (billable IS NOT NULL),
+             upper_key text GENERATED ALWAYS AS (upper(idempotency_key)) STORED, payload jsonb,
+             CONSTRAINT ingest_pkey PRIMARY KEY (site_id, idempotency_key), CONSTRAINT ingest_seq UNIQUE (seq, created_at)
+         ) WITH (fillfactor = 90);
+         ALTER TABLE public.ingest DROP COLUMN gone;
+         CREATE INDEX idx_expires ON public.ingest (expires_at); CREATE UNIQUE INDEX idx_n ON public.ingest (n) WHERE billable;
+         COMMENT ON TABLE public.ingest IS 'it''s ingest'; COMMENT ON COLUMN public.ingest.payload IS 'what came';
+         COMMENT ON INDEX public.idx_n IS 'by number'; COMMENT ON CONSTRAINT ingest_pkey ON public.ingest IS 'the key';
+         ALTER TABLE public.ingest ENABLE ROW LEVEL SECURITY; CREATE POLICY everyone ON public.ingest FOR SELECT USING (billable);
+         GRANT SELECT ON public.ingest TO PUBLIC;
+         CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TRIGGER note BEFORE INSERT ON public.ingest FOR EACH ROW EXECUTE FUNCTION public.note();
+         CREATE TRIGGER once AFTER UPDATE OF payload ON public.ingest FOR EACH STATEMENT EXECUTE FUNCTION public.note();
+         ALTER TABLE public.ingest DISABLE TRIGGER once; COMMENT ON TRIGGER note ON public.ingest IS 'notes';
+         CREATE STATISTICS public.st (ndistinct) ON site_id, upper_key FROM public.ingest;
+         ALTER TABLE public.ingest ALTER COLUMN payload SET STATISTICS 500;
+         CREATE VIEW public.v_ingest WITH (security_barrier = true) AS SELECT site_id, count(*) AS n FROM public.ingest GROUP BY site_id;
+         CREATE PUBLICATION pub FOR TABLE public.ingest;
+         INSERT INTO public.ingest (site_id, idempotency_key, created_at)
+         SELECT s, 'k' || g, now() - g * interval '1 hour' FROM generate_series(1, 5) s, generate_series(1, 400) g",
+    )
+    .await;
+}
+
+/// The schema as pg_dump writes it; none where pg_dump is older than the server.
+fn dump(db: &TestDatabase) -> Option<String> {
+    let here = server().bin().join("pg_dump");
+    let program = if here.exists() { here } else { Path::new("pg_dump").to_owned() };
+    let output = Command::new(program).args(["--schema-only", "--schema=public", db.url()]).output().ok()?;
+    if !output.status.success() {
+        return None;
+    }
+    let text = String::from_utf8(output.stdout).ok()?;
+    // Newer ones write a random word around the dump.
+    Some(text.lines().filter(|line| !line.starts_with("\\")).collect::<Vec<_>>().join("\n"))
+}
+
+async fn rows(db: &TestDatabase) -> String {
+    db.scalar("SELECT count(*) || ' ' || md5(string_agg(t::text, '|' ORDER BY seq)) FROM public.ingest t").await
+}
+
+/// Runs a command again and again, killed once at the beginning of every step, until it ends by itself.
+async fn killed_at_every_step(shell: &Shell, db: &TestDatabase, args: &[&str], done: &str) -> usize {
+    let config = shell.read("ebb.toml");
+    let mut kills = 0;
+    for step in 1.. {
+        let mut node = Node::spawn(Path::new(env!("CARGO_BIN_EXE_ebb")), db.url(), &config, args);
+        let wanted = format!("step {step}/");
+        let ended = loop {
+            let lines = node.lines();
+            if lines.iter().any(|line| line.contains(done)) {
+                break true;
+            }
+            // A step that an earlier try got through does not come again: any later one will do.
+            let later = |line: &str| {
+                let number = line
+                    .strip_prefix("step ")
+                    .and_then(|rest| rest.split('/').next())
+                    .and_then(|n| n.parse::<usize>().ok());
+                number.is_some_and(|number| number >= step)
+            };
+            if lines.iter().any(|line| line.contains(&wanted) || later(line)) {
+                break false;
+            }
+            assert!(step < 60, "{}", node.output());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        };
+        if ended {
+            let status = node.wait_within(Duration::from_secs(60)).await;
+            assert!(status.success(), "{}", node.output());
+            return kills;
+        }
+        // Now at once, now in the middle, now after it.
+        tokio::time::sleep(Duration::from_millis([0, 4, 25][step % 3])).await;
+        node.kill9();
+        kills += 1;
+    }
+    kills
+}
+
+#[tokio::test]
+async fn killed_at_every_step_adopting_and_rolling_back_end_where_they_should() {
+    let db = database().await;
+    rich_table(&db).await;
+    let shell = Shell::new(&db, CONFIG);
+    let (before, all) = (dump(&db), rows(&db).await);
+    for round in 1..=2 {
+        let adopt = ["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"];
+        let kills = killed_at_every_step(&shell, &db, &adopt, "is partitioned").await;
+        assert!(kills > 3, "round {round}: killed {kills} times");
+        assert_eq!(rows(&db).await, all, "round {round}: adopted");
+        // Rows of a later partition, which a rollback must bring back.
+        db.execute(
+            "INSERT INTO public.ingest (site_id, idempotency_key, created_at)
+             SELECT 1, 'later' || g, now() + interval '70 days' FROM generate_series(1, 300) g",
+        )
+        .await;
+        let with_later = rows(&db).await;
+        killed_at_every_step(
+            &shell,
+            &db,
+            &["partition", "rollback", "public.ingest", "--yes"],
+            "is an ordinary table again",
+        )
+        .await;
+        assert_eq!(rows(&db).await, with_later, "round {round}: rolled back");
+        assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
+        assert_eq!(rows(&db).await, with_later, "round {round}: finished");
+        assert_eq!(dump(&db), before, "round {round}: the schema is what it was");
+        db.execute("DELETE FROM public.ingest WHERE idempotency_key LIKE 'later%'").await;
+        assert_eq!(rows(&db).await, all);
+    }
+}
+
+#[tokio::test]
+async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
+    let db = database().await;
+    rich_table(&db).await;
+    let shell = Shell::new(&db, CONFIG);
+    let adopt = ["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--keep", "13mo"];
+    let sql = shell.ok(&[&adopt[..], &["--sql"]].concat());
+    for part in
+        ["NOT VALID", "VALIDATE CONSTRAINT", "CREATE UNIQUE INDEX CONCURRENTLY", "ATTACH PARTITION", "lock_timeout"]
+    {
+        assert!(sql.contains(part), "{part} is not in\n{sql}");
+    }
+    let looked = shell.ok(&[&adopt[..], &["--dry-run"]].concat());
+    assert!(looked.contains("ingest_pkey becomes unique by (site_id, idempotency_key, created_at)"), "{looked}");
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await, 0, "looking changes nothing");
+    shell.ok(&adopt);
+    assert!(
+        shell.read("ebb.toml").contains("[[partition]]\nname = \"ingest\"\ntable = \"public.ingest\""),
+        "{}",
+        shell.read("ebb.toml")
+    );
+    assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
+    let listed = shell.json(&["partition", "list", "--json"]);
+    assert_eq!(listed[0]["partitions"][0]["partition"], "public.ingest_history");
+    assert!(listed[0]["runway_seconds"].as_i64().unwrap() > 300 * 86_400, "{listed}");
+    assert!(shell.ok(&["partition", "list"]).contains("partitions reach"));
+    assert!(shell.ok(&["partition", "maintain", "public.ingest"]).contains("0 missing ahead, 0 to go"));
+    assert!(shell.ok(&["status"]).contains("ingest"));
+    shell.ok(&["partition", "rollback", "public.ingest", "--yes"]);
+    assert!(!shell.read("ebb.toml").contains("[[partition]]"));
+    shell.ok(&["partition", "finish", "public.ingest", "--yes"]);
+    assert!(shell.fails(2, &["partition", "rollback", "public.ingest"]).contains("was not adopted"));
+    assert!(shell.fails(2, &["partition", "list", "public.ingest"]).contains("no active partition policy"));
+    let refused = shell.fails(3, &["partition", "adopt", "public.ingest", "--column", "payload", "--by", "month"]);
+    assert!(refused.contains("in the way: column payload is jsonb, which tells no time"), "{refused}");
+}

@@ -1,0 +1,174 @@
+//! Adopting a table: an ordinary table becomes the first partition of a partitioned one that has taken its name, without
+//! a copy. What to do is written down first; then each step is done once, whoever is killed in between.
+
+pub(crate) mod guard;
+mod plan;
+mod preflight;
+mod run;
+pub(crate) mod store;
+mod subject;
+
+pub(crate) use plan::fitting;
+pub use plan::{How, Plan, Step};
+pub use preflight::{Finding, Findings};
+pub use run::{Adopted, Progress, adopt};
+pub(crate) use run::{After, Session, execute, prepare_session, short};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use sqlx::PgConnection;
+
+use crate::pg::{Relation, catalog};
+use crate::policy::{EpochUnit, Partition, Period, Spec, Term};
+use crate::{Error, Result};
+use subject::Subject;
+
+/// What somebody asks for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The table as it was typed.
+    pub table: String,
+    /// The column to partition by.
+    pub column: String,
+    /// What an integer column counts.
+    pub unit: Option<EpochUnit>,
+    /// The length of a partition's period.
+    pub by: Period,
+    /// How many periods ahead exist.
+    pub ahead: u64,
+    /// How long partitions stay; for ever when absent.
+    pub keep: Option<Term>,
+    /// The zone of columns that have none.
+    pub zone: String,
+    /// The policy's name; the table's when absent.
+    pub policy: Option<String>,
+    /// The columns of a key that the guard keeps unique.
+    pub guard: Option<Vec<String>>,
+}
+
+impl Request {
+    fn unit_word(&self) -> Option<&'static str> {
+        self.unit.map(|unit| match unit {
+            EpochUnit::Seconds => "s",
+            EpochUnit::Millis => "ms",
+        })
+    }
+
+    /// The policy that looks after the table afterwards, with the keys of ebb.toml.
+    fn spec(&self, subject: &Subject) -> serde_json::Value {
+        let mut spec = Spec::new();
+        spec.insert("table".into(), subject.relation().label().into());
+        spec.insert("column".into(), subject.head.column_name.clone().into());
+        if let Some(unit) = self.unit_word() {
+            spec.insert("unit".into(), unit.into());
+        }
+        spec.insert("by".into(), self.by.as_str().into());
+        spec.insert("ahead".into(), json!(self.ahead));
+        if let Some(keep) = self.keep {
+            spec.insert("keep".into(), keep.to_string().into());
+        }
+        if self.zone != "UTC" {
+            spec.insert("zone".into(), self.zone.clone().into());
+        }
+        spec.into()
+    }
+
+    /// What the policy is called: letters, digits, - and _.
+    fn policy_name(&self, relation: &Relation) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
+        self.policy.clone().unwrap_or_else(|| relation.name.as_str().chars().map(plain).take(63).collect())
+    }
+}
+
+/// What was found, and what would be done.
+#[derive(Debug)]
+pub struct Preflight {
+    /// The table.
+    pub table: String,
+    /// Rows by the last statistics.
+    pub rows: i64,
+    /// Its size without indexes.
+    pub bytes: i64,
+    /// What is in the way, and what changes.
+    pub findings: Findings,
+    /// The plan; none while something is in the way.
+    pub plan: Option<Plan>,
+}
+
+/// Looks at everything that adopting the table would meet. Changes nothing.
+pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Result<Preflight> {
+    let table = catalog::table(connection, &request.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, &request.column).await?;
+    let subject = Subject::read(connection, table.oid, column.name.as_str(), request.unit_word()).await?;
+    let mut findings = preflight::check(&subject, request);
+    let (label, rows, bytes) = (table.relation.label(), subject.head.rows, subject.head.bytes);
+    let mut plan = None;
+    if findings.refusals.is_empty() {
+        plan = written(connection, &subject, request, &mut findings).await?;
+    }
+    if !findings.refusals.is_empty() {
+        plan = None;
+    }
+    Ok(Preflight { table: label, rows, bytes, findings, plan })
+}
+
+async fn written(
+    connection: &mut PgConnection,
+    subject: &Subject,
+    request: &Request,
+    findings: &mut Findings,
+) -> Result<Option<Plan>> {
+    let Some(kind) = subject.head.kind.as_deref() else { return Ok(None) };
+    let (relation, column) = (subject.relation(), subject.column());
+    let (newest, nulls) = subject::newest(connection, &relation, &column, subject.head.not_null).await?;
+    let (by, zone) = (request.by.as_str(), request.zone.as_str());
+    let bound = subject::bound(connection, kind, newest, zone, by, request.ahead).await?;
+    preflight::check_rows(subject, &bound, nulls, findings);
+    let ahead = subject::ahead(connection, &subject.head, &bound.bound, by, request.ahead, zone).await?;
+    let plan = plan::compose(subject, request, &bound, &ahead)?;
+    if store::is_taken(connection, &plan.history()).await? {
+        findings.refuse(
+            format!("{} exists, and the old table would be called so", plan.history().label()),
+            "rename or drop it",
+        );
+    }
+    let spec = plan.spec.as_object().cloned().unwrap_or_default();
+    let name = request.policy_name(&relation);
+    match crate::policy::Policy::parse(crate::policy::Kind::Partition, &name, &spec) {
+        Ok(_) => Ok(Some(plan)),
+        Err(errors) => {
+            findings
+                .refuse(format!("the policy {name} would not be valid: {errors}"), "choose other options, or --name");
+            Ok(None)
+        }
+    }
+}
+
+/// A text of letters, digits, `_` and `-` that names something, no longer than so many bytes and unlike any other.
+fn sanitized(prefix: &str, text: &str, max: usize) -> String {
+    let plain: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    let mut name = format!("{prefix}-{plain}");
+    name.truncate(max - 9);
+    format!("{name}-{}", digits(text))
+}
+
+/// Eight digits that belong to a text.
+fn digits(text: &str) -> String {
+    hex::encode(&Sha256::digest(text.as_bytes())[..4])
+}
+
+/// The policy's block in ebb.toml.
+pub fn block(policy: &str, spec: &Spec) -> String {
+    let mut lines = vec!["[[partition]]".to_owned(), format!("name = \"{policy}\"")];
+    let order = ["table", "column", "unit", "by", "ahead", "keep", "zone"];
+    lines.extend(order.iter().filter_map(|key| Some(format!("{key} = {}", spec.get(*key)?))));
+    lines.join("\n") + "\n"
+}
+
+/// The policy of a spec that was written here.
+pub(crate) fn policy_of(name: &str, spec: &Spec) -> Result<Partition> {
+    match crate::policy::Policy::parse(crate::policy::Kind::Partition, name, spec)? {
+        crate::policy::Policy::Partition(policy) => Ok(policy),
+        _ => Err(Error::failed("a partition spec is a partition policy")),
+    }
+}

@@ -1,0 +1,267 @@
+//! What stands in the way of adopting a table, all of it at once, each with the way out; and what changes for callers.
+//! Invariant: looking changes nothing.
+
+use serde::Serialize;
+
+use super::subject::{Bound, Subject};
+use super::{Request, guard};
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What is the case.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Findings {
+    /// Nothing is done while one of these is there.
+    pub refusals: Vec<Finding>,
+    /// What will be different for callers.
+    pub changes: Vec<Finding>,
+}
+
+impl Findings {
+    pub(crate) fn refuse(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.refusals.push(Finding { what: what.into(), fix: fix.into() });
+    }
+
+    fn change(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.changes.push(Finding { what: what.into(), fix: fix.into() });
+    }
+}
+
+/// Looks at what the catalog says.
+pub(crate) fn check(subject: &Subject, request: &Request) -> Findings {
+    let mut found = Findings::default();
+    table(subject, &mut found);
+    column(subject, &mut found);
+    indexes(subject, request, &mut found);
+    constraints(subject, &mut found);
+    dependents(subject, &mut found);
+    publications(subject, &mut found);
+    guard::check(subject, request, &mut found);
+    found
+}
+
+fn table(subject: &Subject, found: &mut Findings) {
+    let (head, label) = (&subject.head, subject.relation().label());
+    if head.relkind == "p" {
+        found.refuse(
+            format!("{label} is partitioned already"),
+            "give it a [[partition]] policy: its upkeep needs no adoption",
+        );
+    }
+    if head.is_partition {
+        found.refuse(format!("{label} is itself a partition"), "adopt the table that it is a partition of");
+    }
+    if head.persistence != "p" {
+        let what = if head.persistence == "u" { "unlogged" } else { "temporary" };
+        found.refuse(
+            format!("{label} is {what}"),
+            format!("a table worth partitioning is logged: ALTER TABLE {} SET LOGGED", head.printed),
+        );
+    }
+    if head.has_children || (head.is_child && !head.is_partition) {
+        found.refuse(
+            format!("{label} has inheritance children or a parent"),
+            format!("end the inheritance first: ALTER TABLE … NO INHERIT {}", head.printed),
+        );
+    }
+    if head.has_rules {
+        found.refuse(
+            format!("{label} has rules"),
+            "replace them by triggers; a rule stays with the table it was made on",
+        );
+    }
+    if head.is_typed {
+        found.refuse(format!("{label} is a typed table"), format!("ALTER TABLE {} NOT OF", head.printed));
+    }
+    if head.access_method != "heap" {
+        found.refuse(
+            format!("{label} uses the access method {}", head.access_method),
+            "this version adopts heap tables only",
+        );
+    }
+    if !head.owned {
+        found.refuse(
+            format!("{label} belongs to {}, and you may not act as that role", head.owner),
+            format!("connect as {0}, or: GRANT {0} TO CURRENT_USER", head.owner),
+        );
+    }
+    if head.row_transition_tables {
+        found.refuse(
+            format!("{label} has a row trigger with a transition table, which a partitioned table cannot have"),
+            "make it FOR EACH STATEMENT",
+        );
+    }
+}
+
+fn column(subject: &Subject, found: &mut Findings) {
+    let (head, label) = (&subject.head, subject.relation().label());
+    let name = &head.column_name;
+    if head.is_generated {
+        found.refuse(
+            format!("column {name} is generated, and PostgreSQL does not partition by generated columns"),
+            "name the column that it is generated from",
+        );
+    }
+    if head.kind.is_none() {
+        found.refuse(
+            format!("column {name} is {}, which tells no time", head.column_type),
+            "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
+        );
+    }
+    for caller in subject.callers.iter().filter(|caller| caller.sets_column) {
+        found.change(
+            format!("{} seems to update {name} of {label}", caller.who),
+            "a row whose time changes moves to another partition; that costs a delete and an insert",
+        );
+    }
+}
+
+fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
+    let column = &subject.head.column_name;
+    for index in &subject.indexes {
+        if index.is_exclusion {
+            found.refuse(
+                format!("{} is an exclusion constraint, which cannot span partitions", index.name),
+                "drop it, or leave this table as it is",
+            );
+        } else if !index.is_valid {
+            found.refuse(
+                format!("index {} is invalid", index.name),
+                format!("DROP INDEX CONCURRENTLY {}", crate::pg::Relation::new(&subject.head.schema_name, &index.name)),
+            );
+        } else if index.must_grow() {
+            let key = index.key_columns.join(", ");
+            let kept = request.guard.iter().any(|guard| *guard == index.key_columns);
+            let fix = if kept {
+                "the guard keeps it unique over its window".to_owned()
+            } else {
+                format!("if callers rely on it: --guard {}", index.key_columns.join(","))
+            };
+            found.change(
+                format!("{} becomes unique by ({key}, {column}): two rows with the same ({key}) can exist at different times", index.name),
+                fix,
+            );
+        }
+    }
+    if subject.indexes.iter().any(super::subject::Index::must_grow) {
+        for caller in subject.callers.iter().filter(|caller| caller.on_conflict) {
+            found.change(
+                format!(
+                    "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
+                    caller.who
+                ),
+                format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+            );
+        }
+    }
+}
+
+fn constraints(subject: &Subject, found: &mut Findings) {
+    for constraint in &subject.constraints {
+        if constraint.inbound {
+            found.refuse(
+                format!("foreign key {} of {} references this table", constraint.name, constraint.on_table),
+                format!(
+                    "a partitioned table's keys contain its partition column, and {} does not name it: drop the foreign key, \
+                     or reference another table",
+                    constraint.on_table
+                ),
+            );
+            continue;
+        }
+        if !constraint.is_valid {
+            found.refuse(
+                format!("constraint {} is NOT VALID", constraint.name),
+                format!(
+                    "ALTER TABLE {} VALIDATE CONSTRAINT {}",
+                    subject.head.printed,
+                    crate::pg::Ident::new(&constraint.name)
+                ),
+            );
+        }
+        if constraint.no_inherit && constraint.kind == "c" {
+            found.refuse(
+                format!("check {} is NO INHERIT, which a partitioned table cannot have", constraint.name),
+                "make it an ordinary check",
+            );
+        }
+        if let Some(table) = constraint.references_table.as_deref().filter(|_| constraint.kind == "f") {
+            found.change(
+                format!("foreign key {} is carried over", constraint.name),
+                format!("attaching locks {table} against writes for the same milliseconds"),
+            );
+        }
+    }
+}
+
+fn dependents(subject: &Subject, found: &mut Findings) {
+    for view in &subject.views {
+        if view.relkind == "m" {
+            found.refuse(
+                format!("materialized view {} reads this table and would go on reading the old one", view.name),
+                format!("drop it before and create it after: DROP MATERIALIZED VIEW {}", view.name),
+            );
+        } else {
+            found.change(format!("view {} is made again over the new table", view.name), "nothing to do");
+        }
+    }
+    for what in &subject.clingers {
+        found.refuse(
+            format!("{what} depends on this table or its row type, and would stay with the old one"),
+            "drop it before and create it after",
+        );
+    }
+}
+
+fn publications(subject: &Subject, found: &mut Findings) {
+    for publication in &subject.publications {
+        let name = crate::pg::Ident::new(&publication.name);
+        if publication.has_filter {
+            found.refuse(
+                format!("publication {} has a row filter on this table", publication.name),
+                format!(
+                    "take the table out before and add it after: ALTER PUBLICATION {name} DROP TABLE {}",
+                    subject.head.printed
+                ),
+            );
+        } else if !publication.via_root && (publication.all_tables || publication.has_partitioned) {
+            found.refuse(
+                format!("publication {} would publish partitions under their own names", publication.name),
+                format!("ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"),
+            );
+        } else if !publication.via_root {
+            found.change(
+                format!(
+                    "publication {} gets publish_via_partition_root, so that subscribers see one table",
+                    publication.name
+                ),
+                "nothing to do",
+            );
+        }
+    }
+}
+
+/// Looks at what the rows say.
+pub(crate) fn check_rows(subject: &Subject, bound: &Bound, nulls: bool, found: &mut Findings) {
+    let (printed, column) = (&subject.head.printed, subject.column());
+    if nulls {
+        found.refuse(
+            format!("column {} has NULLs", subject.head.column_name),
+            format!("give them a time: UPDATE {printed} SET {column} = … WHERE {column} IS NULL"),
+        );
+    }
+    if bound.too_far {
+        let newest = bound.newest.clone().unwrap_or_default();
+        found.refuse(
+            format!("the newest row is far in the future ({newest}): its partition would be one of very many"),
+            format!("look at it: SELECT * FROM {printed} ORDER BY {column} DESC LIMIT 10; mend or delete it, or raise --ahead"),
+        );
+    }
+}

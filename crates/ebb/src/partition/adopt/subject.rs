@@ -1,0 +1,352 @@
+//! The table that is to be adopted, as the catalog describes it: everything that must be the same afterwards.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::pg::{Ident, Relation};
+use crate::{Result, sql};
+
+/// The table itself and its column.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Head {
+    pub(crate) oid: i64,
+    /// Its name as the server writes it in definitions.
+    pub(crate) printed: String,
+    pub(crate) schema_name: String,
+    pub(crate) table_name: String,
+    pub(crate) relkind: String,
+    pub(crate) persistence: String,
+    pub(crate) is_partition: bool,
+    pub(crate) is_typed: bool,
+    pub(crate) owner: String,
+    pub(crate) owned: bool,
+    pub(crate) has_children: bool,
+    pub(crate) is_child: bool,
+    pub(crate) has_rules: bool,
+    pub(crate) access_method: String,
+    pub(crate) tablespace: Option<String>,
+    pub(crate) replica_identity: String,
+    pub(crate) comment: Option<String>,
+    /// Storage parameters, ready for SET (…).
+    pub(crate) options: Option<String>,
+    pub(crate) column_name: String,
+    pub(crate) column_type: String,
+    pub(crate) not_null: bool,
+    pub(crate) is_generated: bool,
+    pub(crate) kind: Option<String>,
+    pub(crate) bytes: i64,
+    pub(crate) rows: i64,
+    pub(crate) row_transition_tables: bool,
+    pub(crate) column_statistics: Vec<String>,
+}
+
+/// One index, and the constraint it serves.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Index {
+    pub(crate) name: String,
+    pub(crate) definition: String,
+    pub(crate) is_unique: bool,
+    pub(crate) is_primary: bool,
+    pub(crate) is_exclusion: bool,
+    pub(crate) is_valid: bool,
+    pub(crate) is_replica_identity: bool,
+    pub(crate) is_clustered: bool,
+    pub(crate) has_column: bool,
+    pub(crate) key_columns: Vec<String>,
+    pub(crate) constraint_name: Option<String>,
+    pub(crate) constraint_definition: Option<String>,
+    pub(crate) comment: Option<String>,
+    pub(crate) constraint_comment: Option<String>,
+}
+
+impl Index {
+    /// Whether it must be made anew with the partition column in its key.
+    pub(crate) fn must_grow(&self) -> bool {
+        self.is_unique && !self.has_column
+    }
+
+    /// What follows the table's name in its definition: `USING btree (…) …`.
+    pub(crate) fn body(&self) -> &str {
+        outside_quotes(&self.definition, " USING ").map_or("", |at| &self.definition[at + 1..])
+    }
+}
+
+/// A foreign key or a check.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Constraint {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) definition: String,
+    pub(crate) is_valid: bool,
+    pub(crate) no_inherit: bool,
+    pub(crate) on_table: String,
+    pub(crate) inbound: bool,
+    pub(crate) references_table: Option<String>,
+    pub(crate) comment: Option<String>,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Trigger {
+    pub(crate) name: String,
+    pub(crate) definition: String,
+    pub(crate) enabled: String,
+    pub(crate) comment: Option<String>,
+}
+
+/// A sequence that belongs to a column.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Sequence {
+    pub(crate) schema_name: String,
+    pub(crate) name: String,
+    pub(crate) column_name: String,
+    /// `a`, `d`, or empty for serial.
+    pub(crate) identity: String,
+    pub(crate) start: i64,
+    pub(crate) increment: i64,
+    pub(crate) minimum: i64,
+    pub(crate) maximum: i64,
+    pub(crate) cache: i64,
+    pub(crate) cycle: bool,
+    pub(crate) grants: Vec<String>,
+    pub(crate) comment: Option<String>,
+}
+
+impl Sequence {
+    pub(crate) fn relation(&self) -> Relation {
+        Relation::new(&self.schema_name, &self.name)
+    }
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct View {
+    pub(crate) name: String,
+    pub(crate) relkind: String,
+    pub(crate) definition: String,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Publication {
+    pub(crate) name: String,
+    pub(crate) all_tables: bool,
+    pub(crate) via_root: bool,
+    pub(crate) has_partitioned: bool,
+    pub(crate) columns: String,
+    pub(crate) has_filter: bool,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Statistics {
+    pub(crate) schema_name: String,
+    pub(crate) name: String,
+    pub(crate) body: String,
+}
+
+/// A function whose text mentions the table.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Caller {
+    pub(crate) who: String,
+    pub(crate) on_conflict: bool,
+    pub(crate) sets_column: bool,
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) head: Head,
+    pub(crate) indexes: Vec<Index>,
+    pub(crate) constraints: Vec<Constraint>,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) sequences: Vec<Sequence>,
+    pub(crate) views: Vec<View>,
+    pub(crate) publications: Vec<Publication>,
+    pub(crate) statistics: Vec<Statistics>,
+    pub(crate) clingers: Vec<String>,
+    pub(crate) callers: Vec<Caller>,
+}
+
+impl Subject {
+    /// Reads everything in one transaction, so that it belongs together.
+    pub(crate) async fn read(
+        connection: &mut PgConnection,
+        oid: u32,
+        column: &str,
+        unit: Option<&str>,
+    ) -> Result<Subject> {
+        let oid = i64::from(oid);
+        let head: Head = sql!("subject" as Head).bind(oid).bind(column).bind(unit).fetch_one(&mut *connection).await?;
+        let c = &mut *connection;
+        Ok(Subject {
+            indexes: sql!("indexes" as Index).bind(oid).bind(column).fetch_all(&mut *c).await?,
+            constraints: sql!("constraints" as Constraint).bind(oid).fetch_all(&mut *c).await?,
+            triggers: sql!("triggers" as Trigger).bind(oid).fetch_all(&mut *c).await?,
+            sequences: sql!("sequences" as Sequence).bind(oid).fetch_all(&mut *c).await?,
+            views: sql!("views" as View).bind(oid).fetch_all(&mut *c).await?,
+            publications: sql!("publications" as Publication).bind(oid).fetch_all(&mut *c).await?,
+            statistics: sql!("statistics" as Statistics).bind(oid).fetch_all(&mut *c).await?,
+            clingers: sql!("clingers" scalar String).bind(oid).fetch_all(&mut *c).await?,
+            callers: sql!("callers" as Caller)
+                .bind(pattern(&head.table_name))
+                .bind(pattern(&head.column_name))
+                .fetch_all(&mut *c)
+                .await?,
+            head,
+        })
+    }
+
+    pub(crate) fn relation(&self) -> Relation {
+        Relation::new(&self.head.schema_name, &self.head.table_name)
+    }
+
+    pub(crate) fn column(&self) -> Ident {
+        Ident::new(&self.head.column_name)
+    }
+
+    pub(crate) fn identities(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter().filter(|sequence| !sequence.identity.is_empty())
+    }
+
+    pub(crate) fn serials(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter().filter(|sequence| sequence.identity.is_empty())
+    }
+
+    pub(crate) fn foreign_keys(&self) -> impl Iterator<Item = &Constraint> {
+        self.constraints.iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound)
+    }
+}
+
+/// The newest value of a column, as text in UTC, and whether there are nulls. Reads an index where there is one, the
+/// whole table otherwise.
+pub(crate) async fn newest(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    column: &Ident,
+    not_null: bool,
+) -> Result<(Option<String>, bool)> {
+    let newest = format!(
+        "(SELECT {column}::text FROM ONLY {relation} WHERE {column} IS NOT NULL ORDER BY {column} DESC LIMIT 1)"
+    );
+    let nulls = match not_null {
+        true => "false".to_owned(),
+        false => format!("EXISTS (SELECT FROM ONLY {relation} WHERE {column} IS NULL)"),
+    };
+    let sql = format!("SELECT {newest}, {nulls}");
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
+}
+
+/// Where the first partition ends.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Bound {
+    pub(crate) bound: String,
+    pub(crate) literal: String,
+    pub(crate) too_far: bool,
+    pub(crate) newest: Option<String>,
+}
+
+pub(crate) async fn bound(
+    connection: &mut PgConnection,
+    kind: &str,
+    newest: Option<String>,
+    zone: &str,
+    by: &str,
+    ahead: u64,
+) -> Result<Bound> {
+    Ok(sql!("bound" as Bound)
+        .bind(kind)
+        .bind(newest)
+        .bind(zone)
+        .bind(by)
+        .bind(ahead as i32)
+        .fetch_one(connection)
+        .await?)
+}
+
+/// The partitions after the first: name, from, to.
+pub(crate) async fn ahead(
+    connection: &mut PgConnection,
+    head: &Head,
+    bound: &str,
+    by: &str,
+    ahead: u64,
+    zone: &str,
+) -> Result<Vec<(String, String, String)>> {
+    Ok(sql!("ahead" as (String, String, String))
+        .bind(head.oid)
+        .bind(head.kind.as_deref())
+        .bind(bound)
+        .bind(by)
+        .bind(ahead as i32)
+        .bind(zone)
+        .fetch_all(connection)
+        .await?)
+}
+
+/// A name inside a regular expression of PostgreSQL.
+fn pattern(name: &str) -> String {
+    name.chars().flat_map(|c| (!c.is_alphanumeric() && c != '_').then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// Where a text stands outside of quotes.
+pub(crate) fn outside_quotes(text: &str, part: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '\'' || c == '"' => {
+                if text[at..].starts_with(part) {
+                    return Some(at);
+                }
+                quote = Some(c);
+            }
+            None if text[at..].starts_with(part) => return Some(at),
+            None => {}
+        }
+    }
+    None
+}
+
+/// A definition with one more column at the end of its first list: `(a, b) …` becomes `(a, b, c) …`.
+pub(crate) fn with_column(definition: &str, column: &Ident) -> Option<String> {
+    let open = outside_quotes(definition, "(")?;
+    let (mut depth, mut quote) = (0_i32, None);
+    for (at, c) in definition[open..].char_indices() {
+        match (quote, c) {
+            (Some(mark), c) if c == mark => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(') => depth += 1,
+            (None, ')') => {
+                depth -= 1;
+                if depth == 0 {
+                    let (before, after) = definition.split_at(open + at);
+                    return Some(format!("{before}, {column}{after}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_joins_the_first_list_whatever_is_inside_it() {
+        let at = Ident::new("at");
+        let grown = |text: &str| with_column(text, &at).unwrap();
+        assert_eq!(grown("PRIMARY KEY (a, b)"), r#"PRIMARY KEY (a, b, "at")"#);
+        assert_eq!(
+            grown(r#"USING btree (lower((a || '(')), "x)y" DESC) INCLUDE (z) WHERE (b > 0)"#),
+            r#"USING btree (lower((a || '(')), "x)y" DESC, "at") INCLUDE (z) WHERE (b > 0)"#
+        );
+        assert_eq!(grown("UNIQUE NULLS NOT DISTINCT (a)"), r#"UNIQUE NULLS NOT DISTINCT (a, "at")"#);
+        assert_eq!(with_column("no list", &at), None);
+    }
+
+    #[test]
+    fn quotes_hide_what_they_hold() {
+        assert_eq!(outside_quotes(r#"ON "a USING b" USING btree"#, " USING "), Some(14));
+        assert_eq!(pattern("a.b$"), r"a\.b\$");
+    }
+}

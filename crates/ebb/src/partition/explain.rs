@@ -1,0 +1,238 @@
+//! Which partitions a statement reads, proven by the server's own plan. Invariant: nothing is executed: statements are
+//! only planned, in a read-only transaction, one at a time.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::store;
+use crate::pg::catalog::{self, Table};
+use crate::pg::{Ident, Literal};
+use crate::{Error, Result, sql};
+
+/// A statement to look at.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// What it is.
+    pub name: String,
+    /// The statement.
+    pub sql: String,
+    /// The most partitions that it has to read; none when nobody knows.
+    pub reachable: Option<usize>,
+    /// What would let it read fewer.
+    pub advice: String,
+}
+
+/// What the server would do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explained {
+    /// What it is.
+    pub name: String,
+    /// The statement.
+    pub sql: String,
+    /// The partitions it reads.
+    pub reads: Vec<String>,
+    /// Out of so many.
+    pub partitions: usize,
+    /// By these indexes.
+    pub indexes: Vec<String>,
+    /// Whether any of them is read from end to end.
+    pub scans: bool,
+    /// The most it has to read.
+    pub reachable: Option<usize>,
+    /// Whether it reads more than that.
+    pub falls_short: bool,
+    /// What it comes to, and what would help, in words.
+    pub words: String,
+}
+
+/// Plans every shape against a table.
+pub async fn explain(connection: &mut PgConnection, typed: &str, shapes: Option<Vec<Shape>>) -> Result<Vec<Explained>> {
+    sqlx::raw_sql("SET TRANSACTION READ ONLY").execute(&mut *connection).await?;
+    let table = catalog::table(connection, typed).await?;
+    let leaves: BTreeSet<String> =
+        catalog::leaves(connection, table.oid).await?.into_iter().map(|leaf| leaf.relation.label()).collect();
+    let shapes = match shapes {
+        Some(shapes) => shapes,
+        None => usual(connection, &table).await?,
+    };
+    let mut explained = Vec::new();
+    for shape in shapes {
+        explained.push(one(connection, &leaves, shape).await?);
+    }
+    Ok(explained)
+}
+
+/// Statements of a file, one after the other; each must read no more than `expect` partitions.
+pub fn shapes(text: &str, expect: Option<usize>) -> Vec<Shape> {
+    let statements = text.split(';').map(str::trim).filter(|statement| {
+        statement.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with("--"))
+    });
+    let shape = |(n, sql): (usize, &str)| Shape {
+        name: format!("statement {}", n + 1),
+        sql: sql.to_owned(),
+        reachable: expect,
+        advice: "name the partition column in its WHERE".into(),
+    };
+    statements.enumerate().map(shape).collect()
+}
+
+#[derive(sqlx::FromRow)]
+struct Columns {
+    column_name: String,
+    key_columns: Vec<String>,
+    key_types: Vec<String>,
+    derived: Option<String>,
+    expiry: Option<String>,
+    this: String,
+    next: String,
+    ahead: String,
+}
+
+/// The five shapes that a table of time-ordered rows meets: insert, count, update by key, clean up, list.
+async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape>> {
+    let shape = store::partitioned(connection, table.oid, "", None).await?;
+    let Some(column) = shape.key_column else {
+        return Err(Error::usage(format!("{} is not partitioned by one column", table.relation.label()))
+            .with_hint("explain is for partitioned tables; adopt it first: ebb partition adopt"));
+    };
+    let columns: Columns =
+        sql!("explain_columns" as Columns).bind(i64::from(table.oid)).bind(&column).fetch_one(connection).await?;
+    let (relation, name) = (&table.relation, Ident::new(&columns.column_name));
+    let literal = |text: &str| Literal(text).to_string();
+    let (this, next) = (literal(&columns.this), literal(&columns.next));
+    let mut shapes = vec![
+        Shape {
+            name: "insert".into(),
+            sql: format!("INSERT INTO {relation} ({name}) VALUES ({this})"),
+            reachable: Some(0),
+            advice: "an insert finds its partition without reading any".into(),
+        },
+        Shape {
+            name: "count one period".into(),
+            sql: format!("SELECT count(*) FROM {relation} WHERE {name} >= {this} AND {name} < {next}"),
+            reachable: Some(1),
+            advice: format!("compare {name} itself with constants, not an expression over it"),
+        },
+        Shape {
+            name: "list over three periods".into(),
+            sql: format!(
+                "SELECT DISTINCT {} FROM {relation} WHERE {name} >= {this} AND {name} < {} LIMIT 50000",
+                columns.key_columns.first().map_or_else(|| name.to_string(), |key| Ident::new(key).to_string()),
+                literal(&columns.ahead)
+            ),
+            reachable: Some(3),
+            advice: format!("compare {name} itself with constants, not an expression over it"),
+        },
+    ];
+    if let Some(derived) = &columns.derived {
+        let derived = Ident::new(derived);
+        shapes.push(Shape {
+            name: "count by a derived column".into(),
+            sql: format!("SELECT count(*) FROM {relation} WHERE {derived} = (SELECT {derived} FROM {relation} LIMIT 1)"),
+            reachable: Some(1),
+            advice: format!(
+                "the server does not know that {derived} follows from {name}: add {name} >= … AND {name} < … to the WHERE, \
+                 or give each partition a CHECK on {derived}"
+            ),
+        });
+    }
+    let key: Vec<(&String, &String)> =
+        columns.key_columns.iter().zip(&columns.key_types).filter(|(key, _)| **key != columns.column_name).collect();
+    if !key.is_empty() {
+        let conditions: Vec<String> =
+            key.iter().map(|(key, ty)| format!("{} = NULL::{ty}", Ident::new(key.as_str()))).collect();
+        // A NULL would be planned as nothing at all; a parameter is planned as any value.
+        let conditions = conditions.join(" AND ").replace("NULL::", "(SELECT NULL)::");
+        shapes.push(Shape {
+            name: "update by key".into(),
+            sql: format!("UPDATE {relation} SET {name} = {name} WHERE {conditions}"),
+            reachable: Some(1),
+            advice: format!("the key may be in any partition: add {name} to the WHERE; the guard knows it: SELECT result FROM ebb.once_key"),
+        });
+    }
+    let expiry = columns.expiry.as_ref().unwrap_or(&columns.column_name);
+    if *expiry != columns.column_name {
+        shapes.push(Shape {
+            name: "delete what is expired".into(),
+            sql: format!("DELETE FROM {relation} WHERE {} < now()", Ident::new(expiry.as_str())),
+            reachable: Some(0),
+            advice: format!("{expiry} may be past in any partition: let `keep` drop whole partitions instead"),
+        });
+    }
+    Ok(shapes)
+}
+
+async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Shape) -> Result<Explained> {
+    // Sent as one prepared statement: a second one behind it is refused by the server.
+    let sql = format!("EXPLAIN (FORMAT JSON, VERBOSE, COSTS OFF) {}", shape.sql);
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(sql))
+        .persistent(false)
+        .fetch_one(connection)
+        .await
+        .map_err(|error| Error::from(error).context(&shape.name))?;
+    let (mut reads, mut indexes, mut scans) = (BTreeSet::new(), BTreeSet::new(), false);
+    walk(&plan, &mut |node| {
+        let text = |key: &str| node.get(key).and_then(Value::as_str);
+        let kind = text("Node Type").unwrap_or_default();
+        if let (Some(schema), Some(name)) = (text("Schema"), text("Relation Name"))
+            && kind.contains("Scan")
+        {
+            let label = crate::pg::Relation::new(schema, name).label();
+            if leaves.contains(&label) {
+                scans |= kind == "Seq Scan";
+                reads.insert(label);
+            }
+        }
+        indexes.extend(text("Index Name").map(str::to_owned));
+    });
+    let falls_short = shape.reachable.is_some_and(|reachable| reads.len() > reachable);
+    let how = if reads.is_empty() {
+        "reads no partition".to_owned()
+    } else {
+        let by = if scans {
+            "from end to end".to_owned()
+        } else {
+            format!("by {}", indexes.iter().cloned().collect::<Vec<_>>().join(", "))
+        };
+        format!("reads {} of {} partitions, {by}", reads.len(), leaves.len())
+    };
+    let words = if falls_short { format!("{how}; {}", shape.advice) } else { how };
+    Ok(Explained {
+        name: shape.name,
+        sql: shape.sql,
+        reads: reads.into_iter().collect(),
+        partitions: leaves.len(),
+        indexes: indexes.into_iter().collect(),
+        scans,
+        reachable: shape.reachable,
+        falls_short,
+        words,
+    })
+}
+
+fn walk(value: &Value, visit: &mut impl FnMut(&Value)) {
+    match value {
+        Value::Object(node) => {
+            if node.contains_key("Node Type") {
+                visit(value);
+            }
+            node.values().for_each(|inner| walk(inner, visit));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| walk(inner, visit)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_statement_by_statement() {
+        let shapes = shapes("-- only words;\nSELECT 1;\n\nSELECT 2\n;\n", Some(1));
+        assert_eq!(shapes.iter().map(|shape| shape.sql.as_str()).collect::<Vec<_>>(), ["SELECT 1", "SELECT 2"]);
+    }
+}
