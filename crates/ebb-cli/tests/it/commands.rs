@@ -88,7 +88,7 @@ async fn wrong_names_keys_and_values_are_told_with_what_would_be_right() {
     assert!(shell.fails(2, &["policy", "set", "old-keys", "table=public.kk"]).contains("did you mean public.k?"));
     assert!(shell.fails(2, &["pause", "old-kes"]).contains("did you mean"));
     assert!(shell.fails(2, &["pause", "orders"]).contains("namespace"));
-    assert!(shell.fails(2, &["trigger", "old-keys:sweep"]).contains("chores are"));
+    assert!(shell.fails(2, &["trigger", "old-keys:swim"]).contains("chores are"));
     assert!(shell.fails(2, &["trigger", "nope"]).contains("there is no policy nope"));
     assert!(shell.fails(2, &["resume", "old-keys", "--allow", "10"]).contains("has not stopped anything"));
     assert!(shell.fails(2, &["resume", "old-keys", "--allow", "0"]).contains("--allow"));
