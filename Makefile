@@ -55,3 +55,4 @@ bench: postgres release
 # MINUTES=10: about how long nodes are killed for.
 soak: postgres
 	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
+	EBB_TREES=500 EBB_MODEL=$(or $(MODEL),350) $(CARGO) test -p ebb --test it -- retain::model retain::trees --nocapture

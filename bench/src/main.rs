@@ -17,8 +17,9 @@ async fn main() -> std::process::ExitCode {
     let part = std::env::args().nth(1).unwrap_or_else(|| "all".into());
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
-            let parts = "all, sweep, gentle, flat, once, partition, schedule, footprint";
-            eprintln!("no benchmark is called {part}; there are {parts}");
+            eprintln!(
+                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, schedule, footprint"
+            );
             std::process::ExitCode::from(2)
         }
         Ok(goals) => report(&goals),

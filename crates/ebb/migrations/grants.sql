@@ -14,7 +14,7 @@ BEGIN
         REVOKE ALL ON ebb.token, ebb.session FROM ebb_node;
         -- A simple view passes writes on with its owner's rights.
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_resources,
-            ebb.v_events, ebb.v_events_late, ebb.v_events_stuck FROM ebb_node;
+            ebb.v_events, ebb.v_events_late, ebb.v_events_stuck, ebb.v_deletions FROM ebb_node;
     END IF;
     -- What an application may do, where the role ebb_app exists: claim, refer, schedule. The tables stay out of its reach.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN
@@ -24,6 +24,8 @@ BEGIN
             ebb.once_begin(text, text, interval, bytea), ebb.once_complete(text, text, bigint, jsonb),
             ebb.once_release(text, text, bigint), ebb.once_result(text, text) TO ebb_app;
         GRANT EXECUTE ON FUNCTION
+            ebb.delete_subject(text, text, text), ebb.restore_subject(text, text, text), ebb.erase_subject(text, text, text),
+            ebb.place_hold(text, text, text, timestamptz, text), ebb.lift_hold(text, text, text),
             ebb.holder_open(text, interval, jsonb), ebb.holder_beat(uuid), ebb.holder_close(uuid),
             ebb.create_intent(text, text, uuid, jsonb), ebb.created(text, text, text), ebb.incref(text, text, uuid),
             ebb.decref(text, text, uuid), ebb.apply_refs(jsonb) TO ebb_app;

@@ -11,13 +11,17 @@ use sqlx::PgConnection;
 
 use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
+use crate::expire::sandbox::SandboxState;
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
 use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Spec, Stored, Wanted};
+use crate::policy::{
+    self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
+};
 use crate::resources::work::HoldersWork;
+use crate::retain::{self, Consent};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers, Setup};
 use crate::spine::service::Service;
@@ -150,9 +154,15 @@ impl Engine {
 
     /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
     pub async fn apply(&self, wanted: &[Wanted], force: bool, by: &str) -> Result<Vec<Change>> {
+        self.apply_with(wanted, force, by, &Consent::default()).await
+    }
+
+    /// The same with what somebody has agreed to: subjects that become due, a floor that goes down.
+    pub async fn apply_with(&self, wanted: &[Wanted], force: bool, by: &str, consent: &Consent) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
         for want in wanted {
             self.check(&mut tx, &want.policy, Some(wanted)).await?;
+            consent.covers(&mut tx, &want.policy).await?;
         }
         let changes = policy::apply::apply(&mut tx, wanted, force, by).await?;
         for want in wanted {
@@ -162,6 +172,11 @@ impl Engine {
             }
             if let Policy::Resources(resources) = &want.policy {
                 self.register(&mut tx, resources).await?;
+            }
+        }
+        for want in wanted {
+            if let Policy::Retain(policy) = &want.policy {
+                retain::install(&mut tx, policy, by).await?;
             }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
@@ -195,6 +210,21 @@ impl Engine {
         Ok(wrong)
     }
 
+    /// The sandboxes that the wanted policies should have; missing ones are made where asked to and allowed to.
+    pub async fn sandboxes(&self, wanted: &[Wanted], create: bool) -> Result<Vec<SandboxState>> {
+        let mut states = Vec::new();
+        for want in wanted {
+            let mut tx = self.database.read().await?;
+            let found = match &want.policy {
+                Policy::Expire(expire) if expire.enabled => expire::sandbox::look(&mut tx, expire, create).await?,
+                _ => None,
+            };
+            states.extend(found);
+            tx.commit().await?;
+        }
+        Ok(states)
+    }
+
     /// What `apply` would change.
     pub async fn difference(&self, wanted: &[Wanted]) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
@@ -209,18 +239,25 @@ impl Engine {
 
     /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
     pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
+        self.set_policy_with(name, changes, by, &Consent::default()).await
+    }
+
+    /// The same with what somebody has agreed to.
+    pub async fn set_policy_with(&self, name: &str, changes: &Spec, by: &str, consent: &Consent) -> Result<i64> {
         let merged = |stored: &Stored| {
             let mut spec = stored.spec.clone();
             merge(&mut spec, changes);
             spec
         };
-        self.change_policy(name, None, merged, by).await
+        self.change_policy(name, None, merged, by, consent).await
     }
 
     /// Replaces the keys of one policy at runtime. The error is "superseded" when its version is not `expected` any more:
     /// somebody changed it meanwhile, and this change was made without knowing.
     pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str) -> Result<i64> {
-        self.change_policy(name, Some(expected), |_| spec.clone(), by).await
+        // Whoever names the version has seen what it says, and what the change would make due.
+        let consent = Consent { confirmed: true, reason: None };
+        self.change_policy(name, Some(expected), |_| spec.clone(), by, &consent).await
     }
 
     async fn change_policy(
@@ -229,6 +266,7 @@ impl Engine {
         expected: Option<i64>,
         spec: impl FnOnce(&Stored) -> Spec,
         by: &str,
+        consent: &Consent,
     ) -> Result<i64> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
@@ -249,6 +287,7 @@ impl Engine {
             return Ok(stored.version);
         }
         self.check(&mut tx, &changed, None).await?;
+        consent.covers(&mut tx, &changed).await?;
         let put = policy::store::Put {
             kind: stored.kind,
             name: &stored.name,
@@ -262,6 +301,9 @@ impl Engine {
         if let Policy::Once(namespace) = &changed {
             let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
+        }
+        if let Policy::Retain(policy) = &changed {
+            retain::install(&mut tx, policy, by).await?;
         }
         if let Policy::Resources(resources) = &changed {
             self.register(&mut tx, resources).await?;
@@ -287,6 +329,7 @@ impl Engine {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
             Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
+            Policy::Retain(policy) => self.check_retain(connection, policy).await,
             Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
             Policy::Schedule(schedule) => self.check_schedule(connection, schedule, wanted).await,
             Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) | Policy::Events(_) => Ok(()),
@@ -320,12 +363,19 @@ impl Engine {
         })
     }
 
+    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+        match retain::as_expire(connection, policy).await? {
+            Some(expire) => self.check_expire(connection, &expire).await,
+            None => retain::check(connection, policy).await,
+        }
+    }
+
     async fn check_expire(&self, connection: &mut PgConnection, expire: &Expire) -> Result<()> {
         let key = self.keys.subject()?;
-        let table = catalog::table(connection, &expire.table).await?;
+        let table = catalog::table(connection, &expire.table).await.map_err(|error| error.at_key("table"))?;
         let leaves = catalog::leaves(connection, table.oid).await?;
         let role = expire.role.as_ref().map(pg::Ident::new);
-        expire::store::as_role(connection, role.as_ref()).await?;
+        expire::store::as_role(connection, role.as_ref()).await.map_err(|error| error.at_key("role"))?;
         expire::store::back_from_role(connection, role.as_ref()).await?;
         sqlx::raw_sql("SAVEPOINT ebb_check").execute(&mut *connection).await?;
         let as_written = prepare_all(connection, expire, &table, &leaves, key.clone()).await;
@@ -358,15 +408,16 @@ async fn prepare_all(
 async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<()> {
     let Policy::Expire(expire) = policy else { return Ok(()) };
     let checked = async {
-        let table = catalog::table(connection, &expire.table).await?;
-        catalog::column(connection, &table.relation, table.oid, &expire.column).await
+        let table = catalog::table(connection, &expire.table).await.map_err(|error| error.at_key("table"))?;
+        let column = catalog::column(connection, &table.relation, table.oid, &expire.column).await;
+        column.map_err(|error| error.at_key("column"))
     };
     checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
 }
 
-/// Whether a name is that of settings this version acts on.
+/// Whether a name is that of settings.
 fn is_settings(name: &str) -> bool {
-    Kind::Settings.form().sections().contains(&name) && Kind::Settings.is_supported(name)
+    Kind::Settings.form().sections().contains(&name)
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.
@@ -451,6 +502,7 @@ impl Duties {
                 }
                 Ok(Policy::Once(_) | Policy::Schedule(_)) => continue,
                 Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
+                Ok(Policy::Retain(policy)) => self.retain(database, policy, &stored, &subject_key).await,
                 Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
                 Ok(Policy::Resources(policy)) => {
                     let mut tx = database.read().await?;
@@ -505,6 +557,23 @@ impl Duties {
         works.retain(|work| !gone_as_one.contains(&work.leaf()));
         works.extend(whole.map(|work| Arc::new(work) as Arc<dyn Work>));
         Ok(works)
+    }
+
+    async fn retain(
+        &self,
+        database: &Database,
+        policy: Retain,
+        stored: &Stored,
+        subject_key: &Option<Arc<SubjectKey>>,
+    ) -> Result<Vec<Arc<dyn Work>>> {
+        let mut tx = database.read().await?;
+        let expire = retain::as_expire(&mut tx, &policy).await?;
+        let table = retain::work::table(&mut tx, &policy).await?;
+        tx.commit().await?;
+        match expire {
+            Some(expire) => self.expire(database, expire, stored, subject_key).await,
+            None => Ok(retain::work::units(policy, stored, &table, subject_key)),
+        }
     }
 
     async fn leaves(

@@ -12,6 +12,7 @@ pub mod pg;
 pub mod plan;
 pub mod policy;
 pub mod resources;
+pub mod retain;
 pub mod schedule;
 pub mod spine;
 pub mod status;
@@ -24,3 +25,4 @@ mod expire;
 
 pub use engine::{Engine, Keys};
 pub use error::{Error, Result};
+pub use expire::sandbox::SandboxState;

@@ -6,7 +6,7 @@ use ebb::audit::{self, Destination, Filter, Moment, Published, Record, Report, T
 use ebb::policy::Term;
 use ebb::{Error, Result};
 
-use super::{Context, Outcome, output};
+use super::{Context, Outcome, output, proof};
 
 /// What to do with the audit.
 #[derive(Debug, clap::Subcommand)]
@@ -15,6 +15,14 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Recompute every hash, link and signature; exit 3 when something is not as it was sealed.
     Verify(VerifyArgs),
+    /// Print the receipt of a record: what was done, with its proof.
+    Receipt(proof::ReceiptArgs),
+    /// Verify a receipt without a database; exit 3 when it does not.
+    VerifyReceipt(proof::VerifyReceiptArgs),
+    /// Report what was deleted, and whether any of it too early; exit 3 when so.
+    Report(proof::ReportArgs),
+    /// After a restore from a backup: erase again whoever had been erased.
+    Replay(proof::ReplayArgs),
 }
 
 /// Options of `ebb audit list`.
@@ -55,6 +63,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
     match command {
         Command::List(args) => list(context, args).await,
         Command::Verify(args) => verify(context, args).await,
+        Command::Receipt(args) => proof::receipt(context, args).await,
+        Command::VerifyReceipt(args) => proof::verify_receipt(&args),
+        Command::Report(args) => proof::report(context, args).await,
+        Command::Replay(args) => proof::replay(context, args).await,
     }
 }
 
@@ -115,6 +127,15 @@ fn shortened(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(LONGEST - 1).chain(['…']).collect()
+}
+
+/// A time, or a day's midnight in UTC.
+pub(crate) fn moment(text: &str) -> Result<Moment> {
+    match Since::parse(text)? {
+        Since::At(moment) => Ok(moment),
+        Since::Ago(_) => Err(Error::usage(format!("{text:?} is a duration, and a time is needed"))
+            .with_hint("for example 2025-11-15T12:00:00Z or 2025-11-15")),
+    }
 }
 
 /// What `--since` says.

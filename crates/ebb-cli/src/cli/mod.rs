@@ -18,13 +18,16 @@ mod once;
 mod partition;
 mod pause;
 mod plan;
+mod plan_page;
 mod policy;
+mod proof;
 pub(crate) mod run;
 mod status;
+mod subject;
 mod token;
 mod trigger;
 mod uninstall;
-mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,6 +81,20 @@ enum Command {
     /// Schedule events, look at them, and see to dead letters.
     #[command(subcommand)]
     Event(event::Command),
+    /// Soft-delete a subject; it is erased when its grace is over.
+    Delete(subject::DeleteArgs),
+    /// Take a soft delete back.
+    Restore(subject::Subject),
+    /// Stop everything about a subject until it is released.
+    Hold(subject::HoldArgs),
+    /// Lift a hold.
+    Release(subject::Subject),
+    /// Erase a subject as soon as floor and holds allow: a verified request.
+    Erase(subject::DeleteArgs),
+    /// Try a subject again that could not be erased.
+    Retry(subject::Subject),
+    /// Show how a subject stands and what would be erased with it.
+    Show(subject::ShowArgs),
     /// The record of what was done, and its proof.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -127,6 +144,7 @@ async fn dispatch(cli: Cli) -> Result<Outcome> {
     // These need no configuration and no database, or look for them in their own way.
     match cli.command {
         Command::Completions(args) => completions::run(args),
+        Command::Audit(audit::Command::VerifyReceipt(args)) => proof::verify_receipt(&args),
         Command::Man(args) => man::run(args),
         Command::Demo(args) => demo::run(args, env).await,
         Command::Init(args) => init::run(cli.config, args, env).await,
@@ -155,6 +173,13 @@ async fn with_context(path: Option<&Path>, env: Env, command: Command) -> Result
         Command::Once(args) => once::run(&context, args).await,
         Command::Partition(command) => partition::run(&context, command).await,
         Command::Event(command) => event::run(&context, command).await,
+        Command::Delete(args) => subject::delete(&context, args).await,
+        Command::Restore(args) => subject::restore(&context, args).await,
+        Command::Hold(args) => subject::hold(&context, args).await,
+        Command::Release(args) => subject::release(&context, args).await,
+        Command::Erase(args) => subject::erase(&context, args).await,
+        Command::Retry(args) => subject::retry(&context, args).await,
+        Command::Show(args) => subject::show(&context, args).await,
         Command::Audit(command) => audit::run(&context, command).await,
         Command::Token(command) => token::run(&context, command).await,
         Command::Uninstall(args) => uninstall::run(&context, args).await,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ebb::audit::Moment;
 use ebb::control::{self, Pause};
-use ebb::policy::{self, Kind, Spec, Stored};
+use ebb::policy::{self, Kind, Spec, Stored, Term};
+use ebb::retain::{self, Consent, OverrideChange};
 use ebb::{Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     },
     /// Change keys of a policy at runtime; running nodes follow within seconds.
     Set(SetArgs),
+    /// Give a tenant terms of its own, or show those there are.
+    Override(OverrideArgs),
     /// Show who changed what, newest first.
     History {
         /// Its name.
@@ -54,9 +57,44 @@ pub(crate) struct SetArgs {
     /// Remove a key, so that its default holds.
     #[arg(long, value_name = "KEY")]
     unset: Vec<String>,
+    /// Agree to what the change makes due.
+    #[arg(long, short)]
+    yes: bool,
+    /// Why a floor goes down; only whoever owns the ebb schema may lower one.
+    #[arg(long)]
+    reason: Option<String>,
     /// Who makes the change, for history and audit.
     #[arg(long)]
     by: Option<String>,
+}
+
+/// Options of `ebb policy override`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb policy override user_accounts acme --retention 120d\n  \
+    ebb policy override user_accounts acme --disable\n  ebb policy override user_accounts acme --unset")]
+pub(crate) struct OverrideArgs {
+    /// The policy.
+    name: String,
+    /// The tenant; absent: list the overrides.
+    tenant: Option<String>,
+    /// How long its data is retained; not below the policy's floor.
+    #[arg(long, value_name = "DURATION")]
+    retention: Option<String>,
+    /// Erase nothing of this tenant.
+    #[arg(long)]
+    disable: bool,
+    /// Take the override away.
+    #[arg(long, conflicts_with_all = ["retention", "disable"])]
+    unset: bool,
+    /// Agree to what the change makes due.
+    #[arg(long, short)]
+    yes: bool,
+    /// Who makes the change, for history and audit.
+    #[arg(long)]
+    by: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> {
@@ -64,6 +102,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
         Command::List { json } => list(context, json).await,
         Command::Show { name, json } => show(context, &name, json).await,
         Command::Set(args) => set(context, args).await,
+        Command::Override(args) => override_(context, args).await,
         Command::History { name, json } => history(context, &name, json).await,
     }
 }
@@ -117,6 +156,47 @@ async fn list(context: &Context, json: bool) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
+    let mut tx = context.begin().await?;
+    let Some(tenant) = &args.tenant else {
+        policy::store::find(&mut tx, &args.name).await?;
+        let overrides = retain::list_overrides(&mut tx, &args.name).await?;
+        if args.json {
+            output::json(&overrides)?;
+            return Ok(Outcome::Done);
+        }
+        let rows = overrides
+            .iter()
+            .map(|own| {
+                let retention = own.spec.get("retention").and_then(Value::as_str).unwrap_or("as the policy says");
+                let enabled = if own.enabled { "yes" } else { "no" };
+                let (changed, by) = (output::time(own.changed_at), own.changed_by.clone());
+                vec![own.tenant.clone(), retention.to_owned(), enabled.to_owned(), changed, by]
+            })
+            .collect();
+        output::table(&["tenant", "retention", "erased", "changed", "by"], rows, "no tenant has terms of its own");
+        return Ok(Outcome::Done);
+    };
+    let retention = args.retention.as_deref().map(str::parse::<Term>).transpose()?;
+    let change = match (args.unset, retention, args.disable) {
+        (true, ..) => OverrideChange::Unset,
+        (false, None, false) => {
+            return Err(
+                Error::usage("say what the tenant's terms are").with_hint("--retention 120d, --disable or --unset")
+            );
+        }
+        (false, retention, disable) => OverrideChange::Set { retention, enabled: !disable },
+    };
+    let by = context.by(args.by.as_deref());
+    let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, args.yes, &by).await?;
+    tx.commit().await?;
+    say!("{} has version {version}; nodes follow within seconds", args.name);
+    if after > before {
+        say!("{} more due by it", output::plural(after - before, "subject"));
+    }
+    Ok(Outcome::Done)
+}
+
 impl Listed {
     fn new(stored: Stored, paused: &[Pause]) -> Self {
         let state = state(&stored, paused);
@@ -146,7 +226,7 @@ fn state(stored: &Stored, paused: &[Pause]) -> &'static str {
     {
         "paused"
     } else if stored.spec.get("mode").and_then(Value::as_str) == Some("observe") {
-        "observing"
+        "observe"
     } else {
         "active"
     }
@@ -253,7 +333,9 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     tx.commit().await?;
     let kind = before.as_ref().map_or(Kind::Settings, |stored| stored.kind);
     let changes = changes(kind, &args)?;
-    let version = context.engine.set_policy(&args.name, &changes, &context.by(args.by.as_deref())).await?;
+    let consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
+    let by = context.by(args.by.as_deref());
+    let version = context.engine.set_policy_with(&args.name, &changes, &by, &consent).await?;
     if before.as_ref().is_some_and(|before| before.version == version) {
         say!("{} is like that already (version {version})", args.name);
         return Ok(Outcome::Done);
@@ -440,7 +522,10 @@ mod tests {
             changes_of(own(changes), own(unset))
         };
         fn changes_of(changes: Vec<String>, unset: Vec<String>) -> Result<Spec> {
-            super::changes(Kind::Expire, &SetArgs { name: "k".into(), changes, unset, by: None })
+            super::changes(
+                Kind::Expire,
+                &SetArgs { name: "k".into(), changes, unset, yes: false, reason: None, by: None },
+            )
         }
         let spec =
             parse(&["batch.rows=50", "batch.pause=1s", "where=a = 'b=c'", "older_than="], &["brake.rows"]).unwrap();

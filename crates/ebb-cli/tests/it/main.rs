@@ -4,9 +4,11 @@
 
 mod commands;
 mod demo;
+mod deploy;
 mod faults;
 mod http;
 mod insight;
 mod partition;
 mod replica;
 mod shell;
+mod subjects;

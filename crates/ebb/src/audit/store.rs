@@ -198,3 +198,19 @@ pub(super) async fn misplaced(tx: &mut PgConnection) -> Result<Vec<(i64, bool)>>
 pub(super) async fn orphaned(tx: &mut PgConnection, after: i64) -> Result<Vec<i64>> {
     Ok(sql!("orphaned" scalar i64).bind(after).fetch_all(tx).await?)
 }
+
+pub(super) async fn block_of(tx: &mut PgConnection, record: i64) -> Result<Option<Block>> {
+    Ok(sql!("block_of" as Block).bind(record).fetch_optional(tx).await?)
+}
+
+pub(super) async fn exists(tx: &mut PgConnection, record: i64) -> Result<bool> {
+    Ok(sql!("exists" scalar bool).bind(record).fetch_one(tx).await?)
+}
+
+pub(super) async fn erasure_of(tx: &mut PgConnection, subject: &Hash) -> Result<Option<i64>> {
+    Ok(sql!("erasure_of" scalar i64).bind(subject.as_slice()).fetch_optional(tx).await?)
+}
+
+pub(super) async fn erasure_by_deletion(tx: &mut PgConnection, deletion: uuid::Uuid) -> Result<Option<i64>> {
+    Ok(sql!("erasure_by_deletion" scalar i64).bind(deletion.to_string()).fetch_optional(tx).await?)
+}

@@ -6,6 +6,7 @@ mod rights;
 mod schema;
 mod server;
 mod store;
+mod subjects;
 mod tables;
 mod work;
 
@@ -163,6 +164,7 @@ impl Engine {
             collect(&mut findings, "policies", work::stopped(self, &stored).await)?;
             collect(&mut findings, "work", work::held_up(self).await)?;
             collect(&mut findings, "work", work::stuck(self).await)?;
+            collect(&mut findings, "subjects", subjects::subjects(self, &stored).await)?;
             collect(&mut findings, "nodes", work::nodes(self).await)?;
             collect(&mut findings, "audit", work::audit(self).await)?;
         }

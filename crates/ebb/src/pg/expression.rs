@@ -54,6 +54,11 @@ pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &
 pub async fn change(connection: &mut PgConnection, relation: &Relation, column: &Ident, typed: &str) -> Result<Change> {
     const DISTINCT: &str = " IS DISTINCT FROM ";
     one_expression(typed)?;
+    // The server writes "is distinct from null" in another way.
+    if typed.trim().eq_ignore_ascii_case("null") {
+        let of = |text: String| Expression { text, whole_row: false };
+        return Ok(Change { value: of("NULL".into()), differs: of(format!("{column} IS NOT NULL")), moves: false });
+    }
     let read = probe(connection, relation, &format!("{column}{DISTINCT}(\n{typed}\n)")).await?;
     // "(column IS DISTINCT FROM value)", where column is at least as long as its name.
     let inside = read.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&read.text);
@@ -64,6 +69,65 @@ pub async fn change(connection: &mut PgConnection, relation: &Relation, column: 
         .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
     let differs = Expression { text: read.text, whole_row: read.whole_row };
     Ok(Change { value, differs, moves: read.moves })
+}
+
+/// Checks a question about a row of a table that may look at other tables too. What comes back is a query that gives
+/// every row's key (`ebb:k0`, `ebb:k1`, …) and the answer (`ebb:unless`), as the server understood it.
+pub async fn question(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    key: &[Ident],
+    typed: &str,
+) -> Result<String> {
+    one_expression(typed)?;
+    let columns: Vec<String> =
+        key.iter().enumerate().map(|(at, name)| format!("{}.{name} AS \"ebb:k{at}\"", relation.name)).collect();
+    let steps = format!(
+        "SAVEPOINT ebb_probe; SET LOCAL standard_conforming_strings = on; SET LOCAL search_path = {}, public",
+        relation.schema
+    );
+    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *connection).await?;
+    let view = format!(
+        "CREATE TEMPORARY VIEW ebb_question AS SELECT {}, ((\n{typed}\n) IS TRUE) AS \"ebb:unless\" FROM {relation}",
+        columns.join(", ")
+    );
+    let made = sqlx::query(AssertSqlSafe(view)).persistent(false).execute(&mut *connection).await;
+    let read = match made {
+        Err(error) => Err(explain(error.into())),
+        Ok(_) => read_question(connection).await,
+    };
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_probe; RELEASE SAVEPOINT ebb_probe").execute(connection).await?;
+    read
+}
+
+async fn read_question(connection: &mut PgConnection) -> Result<String> {
+    sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *connection).await?;
+    let (tree, text): (String, String) = sqlx::query_as(
+        "SELECT r.ev_action::text, pg_get_viewdef(r.ev_class) FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+         WHERE c.relname = 'ebb_question' AND c.relnamespace = pg_my_temp_schema()",
+    )
+    .persistent(false)
+    .fetch_one(&mut *connection)
+    .await?;
+    refuse_volatile(connection, &tree).await?;
+    Ok(text.trim_end().trim_end_matches(';').to_owned())
+}
+
+/// Whether anything in a tree is another value at another time; what is volatile is refused.
+async fn refuse_volatile(connection: &mut PgConnection, tree: &str) -> Result<bool> {
+    let mut functions = numbers_after(tree, ":funcid ");
+    functions.extend(numbers_after(tree, ":opfuncid "));
+    let called: Option<(String, bool)> = sql!("volatile_calls" as (String, bool))
+        .bind(&functions)
+        .bind(numbers_after(tree, ":opno "))
+        .bind(numbers_after(tree, ":resulttype "))
+        .fetch_optional(&mut *connection)
+        .await?;
+    match called {
+        Some((function, true)) => Err(Error::config(format!("it calls {function}, which is volatile"))
+            .with_hint("only immutable and stable functions may decide what is deleted")),
+        stable => Ok(stable.is_some()),
+    }
 }
 
 /// An expression as the server wrote it back.
@@ -111,22 +175,8 @@ async fn read_back(connection: &mut PgConnection) -> Result<Read> {
         .fetch_all(&mut *connection)
         .await?;
     tree.extend(checks);
-    let mut functions = numbers_after(&tree, ":funcid ");
-    functions.extend(numbers_after(&tree, ":opfuncid "));
-    let called: Option<(String, bool)> = sql!("volatile_calls" as (String, bool))
-        .bind(&functions)
-        .bind(numbers_after(&tree, ":opno "))
-        .bind(numbers_after(&tree, ":resulttype "))
-        .fetch_optional(&mut *connection)
-        .await?;
-    match called {
-        Some((function, true)) => Err(Error::config(format!("it calls {function}, which is volatile"))
-            .with_hint("only immutable and stable functions may decide what is deleted")),
-        stable => {
-            moves |= stable.is_some();
-            Ok(Read { text, moves, whole_row })
-        }
-    }
+    moves |= refuse_volatile(connection, &tree).await?;
+    Ok(Read { text, moves, whole_row })
 }
 
 fn numbers_after(tree: &str, field: &str) -> Vec<i64> {

@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = migrations![
     7 "0007_surface",
     8 "0008_adoption",
     9 "0009_schedule",
+    10 "0010_retain",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -2,6 +2,7 @@
 //! Invariants: it writes nothing, it works before anything was ever applied, and one policy that cannot be looked at
 //! does not hide the others.
 
+mod forecast;
 mod store;
 pub(crate) mod survey;
 
@@ -15,7 +16,9 @@ use crate::expire::due::Clock;
 use crate::policy::{
     self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
 };
+use crate::retain::TreePlan;
 use crate::{Engine, Error, Result, pg};
+pub use forecast::{Day, Forecast};
 use store::Known;
 pub(crate) use store::scan_time;
 
@@ -33,12 +36,15 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What a run of each policy would do now.
     pub policies: Vec<PolicyPlan>,
+    /// What hangs on the subjects of retain policies, and what is due of it.
+    pub trees: Vec<TreePlan>,
 }
 
 impl Plan {
     /// Whether `ebb apply` or a node would refuse any of it.
     pub fn has_problems(&self) -> bool {
         self.policies.iter().any(|policy| policy.problems.iter().any(|problem| problem.refused))
+            || self.trees.iter().any(|tree| tree.findings.iter().any(|finding| finding.refuses))
     }
 }
 
@@ -135,7 +141,24 @@ impl Engine {
             let change = changes.iter().find(|change| change.name == expire.name.as_str()).map(|change| change.action);
             policies.push(self.plan_policy(&expire, change, clock, at, &background).await?);
         }
-        Ok(Plan { at, schema_version, changes, policies })
+        let trees = if migrated { self.plan_trees(wanted, &background.stored).await? } else { Vec::new() };
+        Ok(Plan { at, schema_version, changes, policies, trees })
+    }
+
+    /// The trees of retain policies, as the file has them or, where it does not, the database.
+    async fn plan_trees(&self, wanted: &[Wanted], stored: &[Stored]) -> Result<Vec<TreePlan>> {
+        let in_file = wanted.iter().map(|want| want.policy.clone());
+        let missing =
+            |stored: &&Stored| !wanted.iter().any(|want| want.kind == stored.kind && want.name == stored.name);
+        let others =
+            stored.iter().filter(|stored| stored.enabled).filter(missing).filter_map(|stored| stored.policy().ok());
+        let mut trees = Vec::new();
+        for policy in in_file.chain(others) {
+            let Policy::Retain(retain) = policy else { continue };
+            let mut tx = self.database().read().await?;
+            trees.extend(crate::retain::plan(&mut tx, &retain).await?);
+        }
+        Ok(trees)
     }
 
     async fn plan_policy(
@@ -236,6 +259,56 @@ impl Engine {
         }
         tx.rollback().await?;
         Ok(())
+    }
+}
+
+/// An index that would help, and the statement that makes it.
+#[derive(Debug, Clone, Serialize)]
+pub struct MissingIndex {
+    /// For which policy.
+    pub policy: String,
+    /// On which table.
+    pub table: String,
+    /// `CREATE INDEX CONCURRENTLY …`.
+    pub statement: String,
+}
+
+impl Engine {
+    /// The indexes that the wanted policies lack. A policy that cannot be looked at is somebody else's news.
+    pub async fn missing_indexes(&self, wanted: &[Wanted]) -> Result<Vec<MissingIndex>> {
+        let mut missing = Vec::new();
+        let mut tx = self.database().read().await?;
+        let clock = if pg::schema_version(&mut tx).await?.is_some() { Clock::Ebb } else { Clock::Server };
+        tx.commit().await?;
+        for expire in to_be_active(wanted, &[]) {
+            let mut tx = self.database().read().await?;
+            let survey = match survey::survey(&mut tx, &expire, clock).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(_) => continue,
+                Ok(survey) => survey,
+            };
+            let of_leaf = |leaf: &survey::Surveyed| {
+                let table = leaf.leaf.relation.label();
+                Some(MissingIndex { policy: expire.name.to_string(), table, statement: leaf.missing_index()? })
+            };
+            missing.extend(survey.leaves.iter().filter_map(of_leaf));
+            tx.rollback().await?;
+        }
+        missing.dedup_by(|a, b| a.statement == b.statement);
+        Ok(missing)
+    }
+
+    /// Makes an index without holding up writers, for as long as that takes.
+    pub async fn create_index(&self, index: &MissingIndex) -> Result<()> {
+        store::create_index(self.database(), &index.statement).await.map_err(|error| {
+            let told = error.context(&index.statement);
+            match told.hint() {
+                Some(_) => told,
+                None => told.with_hint(
+                    "an index that failed half way is left invalid: \\d shows it, DROP INDEX CONCURRENTLY removes it",
+                ),
+            }
+        })
     }
 }
 

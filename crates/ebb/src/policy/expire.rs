@@ -219,7 +219,7 @@ fn read_action(r: &mut Reader<'_>) -> Action {
     }
 }
 
-fn read_set(r: &mut Reader<'_>) -> Vec<(String, String)> {
+pub(super) fn read_set(r: &mut Reader<'_>) -> Vec<(String, String)> {
     let mut columns = Vec::new();
     for (column, value) in r.entries() {
         match value {

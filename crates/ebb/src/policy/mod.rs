@@ -13,6 +13,7 @@ mod partition;
 mod pattern;
 mod reader;
 mod resources;
+mod retain;
 mod retry;
 mod schedule;
 mod settings;
@@ -38,6 +39,7 @@ pub use partition::{Expired, Partition, Period};
 pub use pattern::{Id, Pattern};
 pub(crate) use reader::Reader;
 pub use resources::{Place, Resources};
+pub use retain::{Child, ChildAction, Direct, Mirror, Retain, RetainForm, StatusColumn, Subjects, Unnamed};
 pub use retry::Retry;
 pub use schedule::{Missed, Schedule};
 pub use settings::{Events, Keep, Pacing};
@@ -123,11 +125,6 @@ impl Kind {
         }
     }
 
-    /// Whether this version acts on such entries; others are refused instead of being left undone in silence.
-    pub(crate) fn is_supported(self, name: &str) -> bool {
-        !self.scalars(name).is_empty()
-    }
-
     /// The kind a word stands for.
     pub fn parse(word: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or_else(|| {
@@ -141,6 +138,7 @@ impl Kind {
     pub(crate) fn scalars(self, name: &str) -> &'static [Scalar] {
         match (self, name) {
             (Self::Expire, _) => expire::SCALARS,
+            (Self::Retain, _) => retain::SCALARS,
             (Self::Partition, _) => partition::SCALARS,
             (Self::Resources, _) => resources::SCALARS,
             (Self::Once, _) => once::SCALARS,
@@ -233,6 +231,8 @@ impl Scalar {
 pub enum Policy {
     /// `[[expire]]`.
     Expire(Expire),
+    /// `[[retain]]`.
+    Retain(Retain),
     /// `[[partition]]`.
     Partition(Partition),
     /// `[[resources]]`.
@@ -256,6 +256,7 @@ impl Policy {
     pub fn parse(kind: Kind, name: &str, spec: &Spec) -> Result<Self, FieldErrors> {
         match (kind, name) {
             (Kind::Expire, _) => Expire::parse(name, spec).map(Self::Expire),
+            (Kind::Retain, _) => Retain::parse(name, spec).map(Self::Retain),
             (Kind::Partition, _) => Partition::parse(name, spec).map(Self::Partition),
             (Kind::Resources, _) => Resources::parse(name, spec).map(Self::Resources),
             (Kind::Once, _) => OnceNamespace::parse(name, spec).map(Self::Once),
@@ -265,7 +266,6 @@ impl Policy {
             (Kind::Settings, "keep") => Keep::parse(spec).map(Self::Keep),
             (Kind::Settings, "events") => Events::parse(spec).map(Self::Events),
             (Kind::Settings, _) => Err(whole(format!("there are no settings called {name:?}"))),
-            _ => Err(whole(format!("this version of Ebb does not run {kind} policies yet"))),
         }
     }
 
@@ -273,6 +273,7 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::Expire(expire) => expire.name.as_str(),
+            Self::Retain(retain) => retain.name.as_str(),
             Self::Partition(partition) => partition.name.as_str(),
             Self::Resources(resources) => resources.name.as_str(),
             Self::Once(once) => once.name.as_str(),
@@ -288,6 +289,7 @@ impl Policy {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Expire(_) => Kind::Expire,
+            Self::Retain(_) => Kind::Retain,
             Self::Partition(_) => Kind::Partition,
             Self::Resources(_) => Kind::Resources,
             Self::Once(_) => Kind::Once,
@@ -301,6 +303,7 @@ impl Policy {
     pub fn enabled(&self) -> bool {
         match self {
             Self::Expire(expire) => expire.enabled,
+            Self::Retain(retain) => retain.enabled,
             Self::Partition(partition) => partition.enabled,
             Self::Resources(resources) => resources.enabled,
             Self::Once(once) => once.enabled,
@@ -336,6 +339,7 @@ mod tests {
     fn every_listed_scalar_is_a_key_and_every_key_is_listed() {
         let of = [
             (Kind::Expire, "k"),
+            (Kind::Retain, "k"),
             (Kind::Partition, "k"),
             (Kind::Once, "k"),
             (Kind::Schedule, "k"),
@@ -363,9 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_do_not_run_yet_say_so() {
-        let error = Policy::parse(Kind::Retain, "users", &Spec::new()).unwrap_err();
-        assert_eq!(error.to_string(), "this version of Ebb does not run retain policies yet");
+    fn a_word_near_a_kind_is_told_which() {
         assert_eq!(Kind::parse("expire").unwrap(), Kind::Expire);
         assert_eq!(Kind::parse("expires").unwrap_err().hint.unwrap(), "did you mean `expire`?");
     }
@@ -381,7 +383,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_value_makes_it_panic(text in "\\PC{0,20}", number in any::<i64>(), share in any::<f64>(), which in 0_usize..4) {
-            for (kind, name) in [(Kind::Expire, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
+            for (kind, name) in [(Kind::Expire, "k"), (Kind::Retain, "k"), (Kind::Partition, "k"), (Kind::Once, "k"), (Kind::Sink, "k"), (Kind::Resources, "k"), (Kind::Settings, "pacing"), (Kind::Settings, "keep")] {
                 for scalar in kind.scalars(name) {
                     let values: [Value; 4] = [text.as_str().into(), number.into(), share.into(), vec![number].into()];
                     let value = values[which].clone();

@@ -16,6 +16,7 @@ mod partition;
 mod pooler;
 mod replica;
 mod resources;
+mod retain;
 mod roles;
 mod schedule;
 mod sinks;

@@ -33,6 +33,7 @@ enum Example {
 
 const IDEMPOTENCY: &str = include_str!("idempotency.toml");
 const PARTITIONING: &str = include_str!("partitioning.toml");
+const UU_PDP: &str = include_str!("uu-pdp.toml");
 const HEAD: &str = include_str!("head.toml");
 
 pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<Outcome> {
@@ -65,13 +66,13 @@ pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<O
 fn example(which: Example) -> Result<&'static str> {
     let (name, duty) = match which {
         Example::Idempotency => return Ok(IDEMPOTENCY),
-        Example::UuPdp => ("uu-pdp", "[[retain]]"),
+        Example::UuPdp => return Ok(UU_PDP),
         Example::Partitioning => return Ok(PARTITIONING),
         Example::ScratchTables => ("scratch-tables", "[[resources]]"),
         Example::Birthdays => ("birthdays", "[[schedule]]"),
     };
     Err(Error::usage(format!("this version of Ebb does not run {duty} policies yet, so there is no example {name}"))
-        .with_hint("there are: idempotency, partitioning"))
+        .with_hint("there are: idempotency, uu-pdp, partitioning"))
 }
 
 /// What the database has; `None` when there is none to look at.

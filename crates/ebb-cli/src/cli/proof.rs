@@ -1,0 +1,250 @@
+//! `ebb audit receipt`, `verify-receipt`, `report` and `replay`: proof that leaves the database, and what it is good for.
+
+use std::path::{Path, PathBuf};
+
+use ebb::audit::{self, Moment, Receipt, SubjectKey, TrustedKeys};
+use ebb::retain::{self, PastErasure, Report};
+use ebb::{Error, Result};
+
+use super::{Context, Outcome, confirm, output};
+
+/// Options of `ebb audit receipt`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb audit receipt 4711 > receipt.json\n  \
+    ebb audit receipt --policy user_accounts --subject 17\n  ebb audit verify-receipt receipt.json --key ebb-audit.key.pub")]
+pub(crate) struct ReceiptArgs {
+    /// A record's id, or the id of a deletion.
+    #[arg(value_name = "ID", required_unless_present = "subject")]
+    id: Option<String>,
+    /// The policy that erased the subject.
+    #[arg(long, requires = "subject", value_name = "NAME")]
+    policy: Option<String>,
+    /// The subject's id; needs the subject key.
+    #[arg(long, requires = "policy", conflicts_with = "id", value_name = "ID")]
+    subject: Option<String>,
+}
+
+/// Options of `ebb audit verify-receipt`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyReceiptArgs {
+    /// The receipt.
+    file: PathBuf,
+    /// The public keys that count (`….pub`).
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `ebb audit report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// From this time on: 2025-11-15 or 2025-11-15T12:00:00Z; 30 days before the end when absent.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Up to this time; now when absent.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only of this tenant.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Html,
+    Json,
+    Csv,
+}
+
+/// Options of `ebb audit replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// Records (`ebb audit list --action erase --json`) or receipts that were kept outside; the database's own audit when absent.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Say who is there again and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Who asks, for the audit.
+    #[arg(long)]
+    by: Option<String>,
+}
+
+pub(crate) async fn receipt(context: &Context, args: ReceiptArgs) -> Result<Outcome> {
+    let mut tx = context.begin().await?;
+    let record = match (&args.id, &args.policy, &args.subject) {
+        (Some(id), ..) => match (id.parse::<i64>(), id.parse::<uuid::Uuid>()) {
+            (Ok(record), _) => Some(record),
+            (_, Ok(deletion)) => audit::erasure_by_deletion(&mut tx, deletion).await?,
+            _ => return Err(Error::usage(format!("{id:?} is neither a record nor a deletion"))),
+        },
+        (None, Some(policy), Some(subject)) => {
+            let pseudonym = retain::pseudonym(&subject_key(context)?, policy, subject);
+            audit::erasure_of(&mut tx, &pseudonym).await?
+        }
+        _ => return Err(Error::usage("say which: an id, or --policy and --subject")),
+    };
+    let Some(record) = record else { return Err(Error::usage("nothing on record says that this was erased")) };
+    output::json(&audit::receipt(&mut tx, record).await?)?;
+    Ok(Outcome::Done)
+}
+
+/// Needs neither configuration nor database.
+pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
+    let keys = TrustedKeys::load(&args.key)?;
+    let text = read(&args.file)?;
+    let refuted = match serde_json::from_str::<Receipt>(&text) {
+        Err(error) => Some(format!("this is no receipt: {error}")),
+        Ok(receipt) => match receipt.verify(&keys) {
+            Ok(()) => {
+                if args.json {
+                    output::json(
+                        &serde_json::json!({ "ok": true, "record": receipt.record.id, "block": receipt.block.number }),
+                    )?;
+                } else {
+                    let record = &receipt.record;
+                    let (policy, rows) = (record.policy.as_deref().unwrap_or("-"), record.rows);
+                    say!("verified: {} by policy {policy}, {rows} rows, {}", record.action, output::time(record.at));
+                    say!(
+                        "record {} in block {}, signed by key {}",
+                        record.id,
+                        receipt.block.number,
+                        receipt.block.key_id
+                    );
+                }
+                None
+            }
+            Err(refuted) => Some(refuted.to_string()),
+        },
+    };
+    let Some(why) = refuted else { return Ok(Outcome::Done) };
+    match args.json {
+        true => output::json(&serde_json::json!({ "ok": false, "why": why }))?,
+        false => say!("NOT verified: {why}"),
+    }
+    Ok(Outcome::Problems)
+}
+
+pub(crate) async fn report(context: &Context, args: ReportArgs) -> Result<Outcome> {
+    let moment = |text: &Option<String>| text.as_deref().map(super::audit::moment).transpose();
+    let (since, until) = (moment(&args.since)?, moment(&args.until)?);
+    let mut tx = context.begin().await?;
+    let report = retain::report(&mut tx, since, until, args.tenant.as_deref()).await?;
+    tx.rollback().await?;
+    match args.format {
+        Format::Json => output::json(&report)?,
+        Format::Csv => output::bytes(report.csv().as_bytes())?,
+        Format::Html => output::bytes(html(&report).as_bytes())?,
+    }
+    Ok(if report.premature.is_empty() { Outcome::Done } else { Outcome::Problems })
+}
+
+pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcome> {
+    let key = subject_key(context)?;
+    let by = context.by(args.by.as_deref());
+    let mut tx = context.begin().await?;
+    let erasures = match &args.from {
+        Some(file) => PastErasure::read(&read(file)?)?,
+        None => retain::past_erasures(&mut tx).await?,
+    };
+    let found = retain::replay(&mut tx, &key, &erasures, true, &by).await?;
+    tx.rollback().await?;
+    let back: u64 = found.back.iter().map(|(_, count)| count).sum();
+    say!(
+        "{} on record; {} there again",
+        output::plural(erasures.len() as u64, "erasure"),
+        output::plural(back, "subject")
+    );
+    for (policy, count) in found.back.iter().filter(|(_, count)| *count > 0) {
+        say!("  {policy}: {count}");
+    }
+    if args.dry_run || back == 0 {
+        return Ok(Outcome::Done);
+    }
+    if !args.yes && confirm::can_ask() && !confirm::ask("erase them again?")? {
+        say!("nothing was changed");
+        return Ok(Outcome::Failed);
+    }
+    let mut tx = context.begin().await?;
+    retain::replay(&mut tx, &key, &erasures, false, &by).await?;
+    tx.commit().await?;
+    say!("they are erased by the next run: ebb run --once");
+    Ok(Outcome::Done)
+}
+
+fn subject_key(context: &Context) -> Result<SubjectKey> {
+    let path = context.config.audit.subject_key.as_ref().and_then(|secret| secret.path());
+    let path = path.ok_or_else(|| Error::config("there is no subject key").with_hint("set subject_key in [audit]"))?;
+    SubjectKey::load(path)
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))
+}
+
+/// A page that stands by itself.
+fn html(report: &Report) -> String {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let time = |moment: Moment| output::time(moment);
+    let table = |title: &str, head: &[&str], rows: Vec<Vec<String>>| {
+        if rows.is_empty() {
+            return format!("<h2>{title}</h2><p>none</p>");
+        }
+        let cells = |tag: &str, cells: Vec<String>| {
+            cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
+        };
+        let head = cells("th", head.iter().map(ToString::to_string).collect());
+        let body: String = rows.into_iter().map(|row| format!("<tr>{}</tr>", cells("td", row))).collect();
+        format!("<h2>{title}</h2><table><tr>{head}</tr>{body}</table>")
+    };
+    let deleted = report
+        .deleted
+        .iter()
+        .map(|row| vec![row.day.clone(), row.policy.clone(), row.table.clone(), output::count(row.rows)]);
+    let erased = report.erased.iter().map(|row| {
+        let days = |days: f64| format!("{days:.1}");
+        vec![
+            row.policy.clone(),
+            output::count(row.subjects),
+            output::count(row.late),
+            days(row.average_days),
+            days(row.shortest_days),
+        ]
+    });
+    let premature = report.premature.iter().map(|row| {
+        vec![
+            row.record.to_string(),
+            row.policy.clone(),
+            time(row.soft_deleted_at),
+            time(row.erased_at),
+            time(row.not_before),
+        ]
+    });
+    let asked = report.asked.iter().map(|(what, count)| vec![what.clone(), output::count(*count)]);
+    let below =
+        report.below_default.iter().map(|(policy, tenant, term)| vec![policy.clone(), tenant.clone(), term.clone()]);
+    let failed = report.failed.iter().map(|(policy, count)| vec![policy.clone(), output::count(*count)]);
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Retention report</title>\
+         <style>body{{font:15px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}table{{border-collapse:collapse;width:100%}}\
+         td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}</style>\
+         <h1>Retention report</h1><p>{} to {}{}</p>{}{}{}{}{}{}</html>\n",
+        time(report.since),
+        time(report.until),
+        report.tenant.as_ref().map_or(String::new(), |tenant| format!(", tenant {}", escape(tenant))),
+        table("Premature erasures", &["record", "policy", "soft-deleted", "erased", "not before"], premature.collect()),
+        table("Subjects erased", &["policy", "subjects", "late", "average days", "shortest"], erased.collect()),
+        table("Rows deleted", &["day", "policy", "table", "rows"], deleted.collect()),
+        table("Asked for", &["what", "times"], asked.collect()),
+        table("Overrides below the default", &["policy", "tenant", "retention"], below.collect()),
+        table("Could not be erased", &["policy", "subjects"], failed.collect()),
+    )
+}

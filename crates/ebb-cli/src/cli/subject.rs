@@ -1,0 +1,210 @@
+//! `ebb delete`, `restore`, `hold`, `release`, `erase`, `retry` and `show`: one subject of a policy.
+
+use ebb::audit::Moment;
+use ebb::{Error, Result, retain};
+
+use super::{Context, Outcome, confirm, output};
+
+/// Which subject.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Subject {
+    /// The policy.
+    policy: String,
+    /// The subject's primary key as text; of several columns a JSON array of texts: '["eu", "17"]'.
+    id: String,
+    /// Who asks, for the audit.
+    #[arg(long)]
+    by: Option<String>,
+}
+
+/// Options of commands that change what becomes of a subject.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    subject: Subject,
+    /// Say what would happen and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// Options of `ebb hold`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    subject: Subject,
+    /// Why; it is kept in the audit.
+    #[arg(long)]
+    reason: String,
+    /// When it ends by itself: a time, such as 2026-03-01 or 2026-03-01T12:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+/// Options of `ebb show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The policy.
+    policy: String,
+    /// The subject.
+    id: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcome> {
+    let Subject { policy, id, by } = &args.subject;
+    if !agreed(context, &args, "soft-delete").await? {
+        return Ok(Outcome::Failed);
+    }
+    let mut tx = context.begin().await?;
+    let due = retain::delete(&mut tx, policy, id, &context.by(by.as_deref())).await?;
+    if args.dry_run {
+        say!("would be soft-deleted now, and erased {}", when(due));
+        return Ok(Outcome::Done);
+    }
+    tx.commit().await?;
+    say!("soft-deleted; it will be erased {}", when(due));
+    say!("until then: ebb restore {policy} {id}");
+    Ok(Outcome::Done)
+}
+
+pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome> {
+    let Subject { policy, id, by } = &args.subject;
+    if !agreed(context, &args, "erase").await? {
+        return Ok(Outcome::Failed);
+    }
+    let mut tx = context.begin().await?;
+    let due = retain::request_erasure(&mut tx, policy, id, &context.by(by.as_deref())).await?;
+    if args.dry_run {
+        say!("would be erased {}", when(due));
+        return Ok(Outcome::Done);
+    }
+    tx.commit().await?;
+    match due == Moment::INFINITY {
+        true => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
+        false => say!("it will be erased {}, by the next run: ebb trigger {policy}:erase", when(due)),
+    }
+    Ok(Outcome::Done)
+}
+
+/// Shows what would go, and asks on a terminal.
+async fn agreed(context: &Context, args: &DeleteArgs, verb: &str) -> Result<bool> {
+    if !args.dry_run && (args.yes || !confirm::can_ask()) {
+        return Ok(true);
+    }
+    let mut tx = context.begin().await?;
+    let shown = retain::show(&mut tx, &args.subject.policy, &args.subject.id).await?;
+    tx.rollback().await?;
+    for (table, rows) in &shown.would_erase {
+        say!("  {table}: {}", output::plural(*rows, "row"));
+    }
+    for (table, rows) in &shown.would_unlink {
+        say!("  {table}: {} would lose the link", output::plural(*rows, "row"));
+    }
+    Ok(args.dry_run || confirm::ask(&format!("{verb} {} of {}?", args.subject.id, args.subject.policy))?)
+}
+
+pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outcome> {
+    let Subject { policy, id, by } = &subject;
+    let mut tx = context.begin().await?;
+    let restored = retain::restore(&mut tx, policy, id, &context.by(by.as_deref())).await?;
+    tx.commit().await?;
+    if !restored {
+        return Err(Error::refused(format!(
+            "there is nothing to restore of {id}: it is not deleted, being erased, or gone"
+        ))
+        .with_hint(format!("ebb show {policy} {id}")));
+    }
+    say!("restored");
+    Ok(Outcome::Done)
+}
+
+pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
+    let Subject { policy, id, by } = &args.subject;
+    let mut tx = context.begin().await?;
+    retain::hold(&mut tx, policy, id, &args.reason, args.until.as_deref(), &context.by(by.as_deref())).await?;
+    tx.commit().await?;
+    say!("on hold; nothing of it is marked, warned about or erased until: ebb release {policy} {id}");
+    Ok(Outcome::Done)
+}
+
+pub(crate) async fn release(context: &Context, subject: Subject) -> Result<Outcome> {
+    let Subject { policy, id, by } = &subject;
+    let mut tx = context.begin().await?;
+    retain::release(&mut tx, policy, id, &context.by(by.as_deref())).await?;
+    tx.commit().await?;
+    say!("released");
+    Ok(Outcome::Done)
+}
+
+pub(crate) async fn retry(context: &Context, subject: Subject) -> Result<Outcome> {
+    let Subject { policy, id, by } = &subject;
+    let mut tx = context.begin().await?;
+    if !retain::retry(&mut tx, policy, id, &context.by(by.as_deref())).await? {
+        return Err(Error::usage(format!("subject {id} of {policy} has not failed"))
+            .with_hint(format!("ebb show {policy} {id}")));
+    }
+    tx.commit().await?;
+    say!("it is tried again by the next run: ebb trigger {policy}:erase");
+    Ok(Outcome::Done)
+}
+
+pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
+    let mut tx = context.begin().await?;
+    let shown = retain::show(&mut tx, &args.policy, &args.id).await?;
+    tx.rollback().await?;
+    if args.json {
+        output::json(&shown)?;
+        return Ok(Outcome::Done);
+    }
+    let mut rows = vec![vec!["subject".to_owned(), format!("{} of {}", shown.id, shown.policy)]];
+    let mut line = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    match &shown.deletion {
+        None => line("state", "not deleted".into()),
+        Some(deletion) => {
+            line("state", deletion.state.clone());
+            line("deleted", output::time(deletion.deleted_at));
+            if deletion.closed_at.is_none() {
+                line("due", when(deletion.due_at));
+            }
+            if deletion.expedited {
+                line("request", "to be erased without the grace".into());
+            }
+            if let Some(reason) = &deletion.hold_reason {
+                let until =
+                    deletion.hold_until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
+                line("hold", format!("{reason}{until}"));
+            }
+            if let Some(blocked) = &deletion.blocked {
+                line("waits", blocked.clone());
+            }
+            if let Some(error) = &deletion.error {
+                line(
+                    "error",
+                    format!("{error} ({})", output::plural(deletion.attempts.unsigned_abs().into(), "attempt")),
+                );
+            }
+            line("deletion", deletion.deletion.to_string());
+        }
+    }
+    for (table, count) in &shown.would_erase {
+        line("erases", format!("{table}: {}", output::plural(*count, "row")));
+    }
+    for (table, count) in &shown.would_unlink {
+        line("unlinks", format!("{table}: {}", output::plural(*count, "row")));
+    }
+    output::table(&["", ""], rows, "");
+    Ok(Outcome::Done)
+}
+
+fn when(moment: Moment) -> String {
+    if moment == Moment::INFINITY {
+        "never, as things stand".to_owned()
+    } else {
+        format!("at {}", output::time(moment))
+    }
+}

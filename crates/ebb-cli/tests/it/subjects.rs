@@ -1,0 +1,138 @@
+//! One subject through the command line, from soft delete to nothing, and the example of the seven policies.
+
+use ebb_testkit::{TestDatabase, database};
+
+use crate::shell::Shell;
+
+const TABLES: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, tenant_id text, email text, status text, deleted_at timestamptz,
+        scheduled_deletion_at timestamptz, deletion_notified_at timestamptz, cleanup_attempted_at timestamptz, updated_at timestamptz);
+    CREATE TABLE guest_orders (id bigint PRIMARY KEY, status text, closed_at timestamptz);
+    CREATE TABLE sessions (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, created_at timestamptz);
+    CREATE TABLE notifications (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, status text, created_at timestamptz);
+    CREATE TABLE consent_records (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, revoked_at timestamptz);
+    CREATE TABLE password_reset_tokens (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, expires_at timestamptz);
+    CREATE TABLE invitations (id bigint PRIMARY KEY, status text, closed_at timestamptz);
+    CREATE TABLE user_profiles (id bigint PRIMARY KEY, bio text);
+    INSERT INTO users (id, tenant_id, email, status) SELECT n, 'acme', n || '@example.test', 'active' FROM generate_series(1, 5) n;
+    INSERT INTO sessions SELECT n, 1 + n % 5, now() FROM generate_series(1, 20) n;
+    INSERT INTO notifications SELECT n, 1, 'sent', now() - n * interval '10 days' FROM generate_series(1, 20) n";
+
+#[tokio::test]
+async fn the_seven_policies_and_one_subject() {
+    let db = database().await;
+    db.execute(TABLES).await;
+    let shell = Shell::new(&db, "");
+    shell.ok(&["init", "--force", "--example", "uu-pdp"]);
+    shell.ok(&["apply", "--yes"]);
+    let plan = shell.ok(&["plan"]);
+    assert!(plan.contains("public.sessions (user_id) -> public.users (id): delete (ON DELETE CASCADE)"), "{plan}");
+    assert!(plan.contains("public.user_profiles: its column id looks like an id of public.users"), "{plan}");
+    assert!(
+        plan.contains("policy consent_records keeps its rows for 365d: they stay, and user_id becomes null"),
+        "{plan}"
+    );
+
+    let said = shell.ok(&["delete", "user_accounts", "1", "--dry-run"]);
+    assert!(said.contains("public.sessions: 4 rows") && said.contains("would be soft-deleted"), "{said}");
+    assert!(shell.ok(&["show", "user_accounts", "1"]).contains("not deleted"));
+    assert!(shell.ok(&["delete", "user_accounts", "1", "--by", "support"]).contains("it will be erased at"));
+    assert!(
+        shell.ok(&["hold", "user_accounts", "1", "--reason", "court", "--until", "2099-01-01"]).contains("on hold")
+    );
+    let shown = shell.ok(&["show", "user_accounts", "1"]);
+    assert!(shown.contains("pending") && shown.contains("court, until 2099-01-01"), "{shown}");
+    shell.ok(&["release", "user_accounts", "1"]);
+    assert!(shell.ok(&["restore", "user_accounts", "1"]).contains("restored"));
+    assert!(shell.fails(1, &["restore", "user_accounts", "1"]).contains("nothing to restore"));
+
+    for (args, says) in [
+        (vec!["delete", "user_accounts", "99"], "knows no subject '99'"),
+        (vec!["delete", "user_accounts", "x"], "can have the id 'x'"),
+        (vec!["delete", "user_account", "1"], "did you mean `user_accounts`?"),
+        (vec!["delete", "sessions", "1"], "is not about subjects"),
+        (vec!["hold", "user_accounts", "1", "--reason", " "], "a hold has a reason"),
+        (vec!["hold", "user_accounts", "1", "--reason", "x", "--until", "2001-01-01"], "would be over already"),
+        (vec!["release", "user_accounts", "1"], "is not on hold"),
+        (vec!["retry", "user_accounts", "1"], "has not failed"),
+        (vec!["policy", "override", "user_accounts", "acme", "--retention", "10d"], "does not let tenants"),
+    ] {
+        let mut args = args;
+        if args[0] == "delete" {
+            args.push("--yes");
+        }
+        let code = if says.contains("does not let") { 1 } else { 2 };
+        let said = shell.fails(code, &args);
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    assert!(shell.fails(1, &["policy", "set", "user_accounts", "floor=10d"]).contains("say why"));
+    shell.ok(&["policy", "set", "user_accounts", "floor=10d", "--reason", "the law changed"]);
+
+    shell.ok(&["erase", "user_accounts", "1", "--yes"]);
+    db.advance("11 days").await;
+    shell.ok(&["run", "--once", "--only", "user_accounts"]);
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
+    assert!(shell.fails(2, &["show", "user_accounts", "1"]).contains("knows no subject"));
+    assert_proven(&shell, &db).await;
+    let doctor = shell.ebb(&["doctor"]).out;
+    assert!(doctor.contains("public.user_profiles: its column id looks like"), "{doctor}");
+}
+
+/// Receipt, report and replay of the one subject that was erased.
+async fn assert_proven(shell: &Shell, db: &TestDatabase) {
+    shell.ok(&["run", "--once", "--only", "audit:seal"]);
+    let receipt = shell.ok(&["audit", "receipt", "--policy", "user_accounts", "--subject", "1"]);
+    let verify = ["audit", "verify-receipt", "receipt.json", "--key", "ebb-audit.key.pub"];
+    shell.write("receipt.json", &receipt);
+    assert!(shell.ok(&verify).contains("verified: erase by policy user_accounts"), "{receipt}");
+    // Offline: no database, no configuration.
+    let offline = Shell::bare();
+    offline.write("receipt.json", &receipt);
+    offline.write("ebb-audit.key.pub", &shell.read("ebb-audit.key.pub"));
+    offline.ok(&verify);
+    // Any changed byte of what it says is found.
+    let parsed: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    for (pointer, value) in [
+        ("/record/rows", serde_json::json!(1)),
+        ("/record/details", serde_json::json!("{}")),
+        ("/record/subject", serde_json::json!("00".repeat(32))),
+        ("/record/at", serde_json::json!("2001-01-01T00:00:00Z")),
+        ("/block/root", serde_json::json!("00".repeat(32))),
+        ("/block/records", serde_json::json!(1)),
+        ("/block/signature", serde_json::json!("00".repeat(64))),
+        ("/block/seal", serde_json::json!("00".repeat(32))),
+        ("/position", serde_json::json!(0)),
+        ("/proof/0", serde_json::json!("00".repeat(32))),
+    ] {
+        let mut changed = parsed.clone();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        assert_ne!(changed, parsed, "{pointer}");
+        offline.write("receipt.json", &changed.to_string());
+        assert!(offline.fails(3, &verify).contains("NOT verified"), "{pointer}");
+    }
+    assert!(
+        shell
+            .fails(2, &["audit", "receipt", "--policy", "user_accounts", "--subject", "3"])
+            .contains("nothing on record")
+    );
+
+    let report = shell.json(&["audit", "report"]);
+    assert_eq!(report["premature"], serde_json::json!([]));
+    assert_eq!(report["erased"][0]["subjects"], 1);
+    assert!(shell.ok(&["audit", "report", "--format", "csv"]).contains(",user_accounts,public.users,1"));
+    assert!(shell.ok(&["audit", "report", "--format", "html"]).contains("<h2>Premature erasures</h2><p>none</p>"));
+    // The query for premature ones can find some: a forged record of an erasure after a day.
+    db.execute("INSERT INTO ebb.audit (action, policy, policy_version, by_name, details) SELECT 'erase', policy, policy_version, 'forged',
+        details || jsonb_build_object('soft_deleted_at', ebb.now() - interval '1 day') FROM ebb.audit WHERE action = 'erase'").await;
+    assert!(shell.fails(3, &["audit", "report"]).contains("\"premature\": ["));
+    db.execute("DELETE FROM ebb.audit WHERE by_name = 'forged'; DELETE FROM ebb.audit_pending WHERE record NOT IN (SELECT id FROM ebb.audit)").await;
+
+    // The table comes back from a backup, with the erased user in it.
+    let kept = shell.ok(&["audit", "list", "--action", "erase", "--json"]);
+    shell.write("kept.json", &kept);
+    db.execute("INSERT INTO users (id, email) VALUES (1, '1@example.test')").await;
+    assert!(shell.ok(&["audit", "replay", "--from", "kept.json", "--dry-run"]).contains("1 subject there again"));
+    shell.ok(&["audit", "replay", "--from", "kept.json", "--yes"]);
+    shell.ok(&["run", "--once", "--only", "user_accounts"]);
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
+}

@@ -1,0 +1,146 @@
+//! From a policy to something that can run: names resolved, the tree built, expressions checked by the server.
+//! Invariant: what comes out of here was read from the catalog in the same transaction that uses it.
+
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+
+use super::store::rows::{self, Root, SoftDelete};
+use super::tree::{self, EdgeAction, Keeper, Tree, Wishes};
+use super::{graph, store};
+use crate::pg::{Ident, catalog, expression};
+use crate::policy::{self, Kind, Policy, Retain, Subjects};
+use crate::{Error, Result};
+
+/// A policy over subjects, ready for SQL.
+#[derive(Debug, Clone)]
+pub(crate) struct Compiled {
+    pub(crate) root: Root,
+    pub(crate) tree: Tree,
+    /// What an edge sets, by its position in the tree: (column, SQL).
+    pub(crate) sets: BTreeMap<usize, Vec<(Ident, String)>>,
+    pub(crate) owner: String,
+    pub(crate) oid: u32,
+    pub(crate) role: Option<Ident>,
+}
+
+/// The tree alone, with whatever stands in its way.
+pub(crate) async fn tree(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+) -> Result<(catalog::Table, Tree)> {
+    let table = catalog::table(connection, &policy.table).await?;
+    let mut children = Vec::new();
+    for child in &subjects.children {
+        let named = catalog::table(connection, &child.table).await?;
+        children.push((named.oid, child));
+    }
+    let mut seeds = vec![table.oid];
+    seeds.extend(children.iter().map(|(oid, _)| *oid));
+    let graph = graph::read(connection, &seeds).await?;
+    let keepers = keepers(connection, policy).await?;
+    let wishes = Wishes { root: table.oid, children, unnamed: subjects.unnamed, grace: subjects.grace, keepers };
+    Ok((table, tree::build(&graph, &wishes)?))
+}
+
+/// Other retain policies and the tables they keep rows of.
+async fn keepers(connection: &mut PgConnection, own: &Retain) -> Result<Vec<Keeper>> {
+    let mut keepers = Vec::new();
+    let stored = policy::store::all(connection).await?;
+    for stored in
+        stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str())
+    {
+        let Ok(Policy::Retain(other)) = stored.policy() else { continue };
+        let Ok(table) = catalog::table(connection, &other.table).await else { continue };
+        keepers.push(Keeper {
+            table: table.oid,
+            policy: stored.name.clone(),
+            retention: other.retention(),
+            floor: other.floor,
+        });
+    }
+    Ok(keepers)
+}
+
+/// Everything that can be wrong with a policy over subjects, by what the database knows.
+pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Compiled> {
+    let (table, tree) = tree(connection, policy, subjects).await?;
+    tree.refuse()?;
+    let (oid, relation) = (table.oid, &table.relation);
+    let deleted_at = catalog::column(connection, relation, oid, &subjects.deleted_at).await?;
+    if deleted_at.not_null {
+        return Err(Error::config(format!(
+            "column {} of {} cannot be null, and null means not deleted",
+            deleted_at.name,
+            relation.label()
+        )));
+    }
+    let time = SoftDelete::of(&deleted_at.base_type, deleted_at.name.as_str())?;
+    let tenant = match &policy.tenant {
+        Some(tenant) => Some(catalog::column(connection, relation, oid, tenant).await?.name),
+        None => None,
+    };
+    for (column, is_time) in mirror_columns(subjects) {
+        let found = catalog::column(connection, relation, oid, column).await?;
+        if is_time && !matches!(found.base_type.as_str(), "timestamp with time zone" | "timestamp without time zone") {
+            return Err(Error::config(format!("mirror column {column} is {}, not a timestamp", found.base_type)));
+        }
+    }
+    let key = tree.nodes[0].key.clone();
+    let unless = match &subjects.unless {
+        None => None,
+        Some(typed) => {
+            let names: Vec<Ident> = key.iter().map(|column| column.name.clone()).collect();
+            let checked = expression::question(connection, relation, &names, typed).await;
+            Some(checked.map_err(|error| error.context("`unless`"))?)
+        }
+    };
+    let mut sets = BTreeMap::new();
+    for (at, edge) in tree.edges.iter().enumerate() {
+        let child = &tree.nodes[edge.child].relation;
+        match &edge.action {
+            EdgeAction::Nullify(columns) => {
+                sets.insert(at, columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect());
+            }
+            EdgeAction::Anonymize(changes) => {
+                let mut checked = Vec::new();
+                for (column, typed) in changes {
+                    let column = Ident::new(column);
+                    let change = expression::change(connection, child, &column, typed)
+                        .await
+                        .map_err(|error| error.context(format!("`set` of {} in {}", column.as_str(), child.label())))?;
+                    checked.push((column, rows::change_sql(&change)));
+                }
+                sets.insert(at, checked);
+            }
+            EdgeAction::Delete | EdgeAction::Keep => {}
+        }
+    }
+    let attempted = subjects.mirror.attempted.as_ref().map(Ident::new);
+    let root = Root {
+        relation: relation.clone(),
+        key,
+        deleted_at: deleted_at.name,
+        time,
+        zone: policy.zone.clone(),
+        tenant,
+        attempted,
+        unless,
+    };
+    let role = policy.role.as_ref().map(Ident::new);
+    Ok(Compiled { root, tree, sets, owner: table.owner, oid, role })
+}
+
+/// Columns of the root that the policy keeps in step; whether each is a time.
+pub(crate) fn mirror_columns(subjects: &Subjects) -> Vec<(&str, bool)> {
+    let mirror = &subjects.mirror;
+    let times = [&mirror.due, &mirror.notified, &mirror.attempted, &mirror.touched];
+    let times = times.into_iter().flatten().map(|name| (name.as_str(), true));
+    times.chain(subjects.status.iter().map(|status| (status.column.as_str(), false))).collect()
+}
+
+/// Whether an index leads to soft-deleted rows by their time.
+pub(crate) async fn leads_by_time(connection: &mut PgConnection, compiled: &Compiled) -> Result<bool> {
+    store::leads_by(connection, compiled.oid, compiled.root.deleted_at.as_str()).await
+}

@@ -1,0 +1,108 @@
+//! The one function of a policy that touches its root table on behalf of callers. It belongs to the table's owner where
+//! that can be arranged, so that neither the caller nor Ebb needs rights on the table. Invariant: it changes only the
+//! columns that the policy names, of the one row that the key names.
+
+use sqlx::PgConnection;
+
+use super::compile::Compiled;
+use super::store;
+use super::store::rows::id_sql;
+use crate::Result;
+use crate::pg::{Ident, Literal};
+use crate::policy::Subjects;
+
+/// The function's name: that of the policy where it fits.
+pub(crate) fn name(policy: &str) -> String {
+    let name = format!("subject:{policy}");
+    if name.len() <= 63 { name } else { format!("subject:{}", &policy[..55]) }
+}
+
+/// Creates or replaces it; the owner of the table gets it where the caller may give it away.
+pub(crate) async fn create(
+    connection: &mut PgConnection,
+    policy: &str,
+    subjects: &Subjects,
+    compiled: &Compiled,
+) -> Result<String> {
+    let name = name(policy);
+    store::define(connection, definition(&name, subjects, compiled)).await?;
+    let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
+    let rights = format!(
+        "REVOKE ALL ON FUNCTION {call} FROM PUBLIC;
+         DO $ebb$ BEGIN
+             BEGIN
+                 ALTER FUNCTION {call} OWNER TO {owner};
+                 GRANT EXECUTE ON FUNCTION {call} TO CURRENT_USER;
+             EXCEPTION WHEN insufficient_privilege THEN NULL;
+             END;
+         END $ebb$",
+        owner = Ident::new(&compiled.owner),
+    );
+    store::define(connection, rights).await?;
+    Ok(name)
+}
+
+fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
+    let root = &compiled.root;
+    let ident = |name: &Option<String>| name.as_ref().map(Ident::new);
+    let set = |column: Option<Ident>, value: &str| column.map(|column| format!("{column} = {value}"));
+    let status = |value: &str| {
+        subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)))
+    };
+    let touched = || set(ident(&subjects.mirror.touched), "ebb.now()");
+    let deleted_at = &root.deleted_at;
+    let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let (deleted, active) = match &subjects.status {
+        Some(columns) => (status(&columns.deleted), status(&columns.active)),
+        None => (None, None),
+    };
+    let delete = list(vec![
+        Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {})", root.time.value("$3", &root.zone))),
+        deleted,
+        set(ident(&subjects.mirror.due), "$4"),
+        touched(),
+    ]);
+    let restore = list(vec![
+        Some(format!("{deleted_at} = NULL")),
+        active,
+        set(ident(&subjects.mirror.due), "NULL"),
+        set(ident(&subjects.mirror.notified), "NULL"),
+        set(ident(&subjects.mirror.attempted), "NULL"),
+        touched(),
+    ]);
+    let due = match set(ident(&subjects.mirror.due), "$4") {
+        Some(due) => list(vec![Some(due), touched()]),
+        None => format!("{deleted_at} = n.{deleted_at}"),
+    };
+    let key: Vec<String> = match root.key.as_slice() {
+        [one] => vec![format!("n.{} = $2::{}", one.name, one.sql_type)],
+        several => several
+            .iter()
+            .enumerate()
+            .map(|(at, column)| format!("n.{} = ($2::jsonb ->> {at})::{}", column.name, column.sql_type))
+            .collect(),
+    };
+    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
+    format!(
+        "CREATE OR REPLACE FUNCTION ebb.{name} (text, text, timestamptz, timestamptz)
+         RETURNS TABLE (\"ebb:id\" text, \"ebb:deleted_at\" timestamptz, \"ebb:tenant\" text)
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, public, pg_temp SET row_security = off
+         SET timezone = 'UTC' AS $ebb$
+         BEGIN
+             CASE $1
+                 WHEN 'look' THEN NULL;
+                 WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
+                 WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
+                 WHEN 'due' THEN UPDATE {relation} AS n SET {due} WHERE {key};
+             END CASE;
+             RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n WHERE {key} FOR UPDATE OF n;
+         END
+         $ebb$",
+        name = Ident::new(name),
+        schema = root.relation.schema,
+        relation = root.relation,
+        key = key.join(" AND "),
+        id = id_sql(&root.key, "n"),
+        moment = root.time.moment(&format!("n.{deleted_at}"), &root.zone),
+    )
+}

@@ -1,0 +1,286 @@
+//! The foreign-key graph below a root table, as the catalog has it. Invariant: a partitioned table is one table here,
+//! whatever its partitions are called; what is true of one partition only is kept, so that it can be refused by name.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sqlx::PgConnection;
+
+use super::store;
+use crate::pg::Relation;
+use crate::{Error, Result};
+
+/// Larger leaves are not walked for lack of an index.
+const LARGE_BYTES: i64 = 512 * 1024;
+
+/// A table that erasing can reach.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphTable {
+    pub(crate) relation: Relation,
+    /// Other tables inherit from it without being partitions.
+    pub(crate) inherited: bool,
+    pub(crate) columns: Vec<GraphColumn>,
+    pub(crate) delete_triggers: Vec<String>,
+    pub(crate) update_triggers: Vec<String>,
+    pub(crate) leaves: Vec<GraphLeaf>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct GraphColumn {
+    pub(crate) name: String,
+    pub(crate) sql_type: String,
+    pub(crate) not_null: bool,
+}
+
+/// A table that holds rows itself.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphLeaf {
+    pub(crate) label: String,
+    pub(crate) bytes: i64,
+    pub(crate) tuples: f64,
+    pub(crate) indexes: Vec<GraphIndex>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct GraphIndex {
+    pub(crate) columns: Vec<String>,
+    pub(crate) unique: bool,
+    pub(crate) primary: bool,
+    pub(crate) expressions: bool,
+    pub(crate) predicate: Option<String>,
+}
+
+/// What PostgreSQL does by itself when the referenced row goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDelete {
+    NoAction,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+impl OnDelete {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::NoAction => "NO ACTION",
+            Self::Restrict => "RESTRICT",
+            Self::Cascade => "CASCADE",
+            Self::SetNull => "SET NULL",
+            Self::SetDefault => "SET DEFAULT",
+        }
+    }
+}
+
+/// A foreign key between two tables of the graph.
+#[derive(Debug, Clone)]
+pub(crate) struct ForeignKey {
+    pub(crate) name: String,
+    pub(crate) child: u32,
+    pub(crate) parent: u32,
+    pub(crate) child_columns: Vec<String>,
+    pub(crate) parent_columns: Vec<String>,
+    /// The columns that ON DELETE SET NULL empties.
+    pub(crate) set_columns: Vec<String>,
+    pub(crate) on_delete: OnDelete,
+    pub(crate) deferrable: bool,
+    /// Partitions that lack it although their siblings have it.
+    pub(crate) missing_in: Vec<String>,
+    /// The one partition that it references, when it is not the whole table.
+    pub(crate) only_partition: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    pub(crate) tables: BTreeMap<u32, GraphTable>,
+    pub(crate) keys: Vec<ForeignKey>,
+}
+
+impl GraphTable {
+    pub(crate) fn column(&self, name: &str) -> Option<&GraphColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The columns that tell its rows apart: the primary key, or any unique key without nulls.
+    pub(crate) fn key(&self) -> Option<Vec<String>> {
+        let sure = |index: &&GraphIndex| {
+            index.unique
+                && !index.expressions
+                && index.predicate.is_none()
+                && index.columns.iter().all(|name| self.column(name).is_some_and(|column| column.not_null))
+        };
+        // Of a partitioned table every leaf has the key, or the first leaf's is none of the whole.
+        let first = self.leaves.first()?;
+        let everywhere = |index: &&GraphIndex| {
+            self.leaves.iter().all(|leaf| leaf.indexes.iter().filter(sure).any(|other| other.columns == index.columns))
+        };
+        let mut keys: Vec<&GraphIndex> = first.indexes.iter().filter(sure).filter(everywhere).collect();
+        keys.sort_by_key(|index| (!index.primary, index.columns.len()));
+        keys.first().map(|index| index.columns.clone())
+    }
+
+    /// Whether the columns alone tell rows apart.
+    pub(crate) fn is_unique(&self, columns: &[String]) -> bool {
+        !self.leaves.is_empty()
+            && self.leaves.len() == 1
+            && self.leaves.iter().all(|leaf| {
+                leaf.indexes.iter().any(|index| {
+                    index.unique
+                        && !index.expressions
+                        && index.predicate.is_none()
+                        && index.columns.iter().all(|column| columns.contains(column))
+                })
+            })
+    }
+
+    /// The leaves that are too large to be walked for these columns, and why no index serves.
+    pub(crate) fn unindexed(&self, columns: &[String]) -> Vec<(&GraphLeaf, Option<&str>)> {
+        let large = self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES);
+        large
+            .filter(|leaf| !leaf.indexes.iter().any(|index| index.serves(columns) && index.covers(columns)))
+            .map(|leaf| {
+                let partial = leaf.indexes.iter().find(|index| index.serves(columns));
+                (leaf, partial.and_then(|index| index.predicate.as_deref()))
+            })
+            .collect()
+    }
+
+    /// About how many rows it has.
+    pub(crate) fn tuples(&self) -> u64 {
+        self.leaves.iter().map(|leaf| leaf.tuples.max(0.0)).sum::<f64>() as u64
+    }
+}
+
+impl GraphIndex {
+    /// Its first columns are these, in any order.
+    fn serves(&self, columns: &[String]) -> bool {
+        !self.expressions
+            && self.columns.len() >= columns.len()
+            && self.columns[..columns.len()].iter().all(|column| columns.contains(column))
+    }
+
+    /// Every row that refers to something is in it: whole, or partial only by `column IS NOT NULL`.
+    fn covers(&self, columns: &[String]) -> bool {
+        let Some(predicate) = &self.predicate else { return true };
+        let mut parts = predicate.trim_start_matches('(').trim_end_matches(')').split(") AND (");
+        parts.all(|part| {
+            part.strip_suffix(" IS NOT NULL").is_some_and(|name| {
+                let name = name.trim_matches('"').replace("\"\"", "\"");
+                columns.contains(&name)
+            })
+        })
+    }
+}
+
+/// Reads the graph below `seeds`: the root, and tables that are linked to it without a foreign key.
+pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result<Graph> {
+    let rows = store::graph_tables(connection, seeds).await?;
+    let oids: Vec<i64> = rows.iter().map(|row| row.oid).collect();
+    let mut tables: BTreeMap<u32, GraphTable> = rows.into_iter().map(|row| (row.oid as u32, row.into())).collect();
+    for row in store::graph_leaves(connection, &oids).await? {
+        if let Some(table) = tables.get_mut(&(row.tab as u32)) {
+            table.leaves.push(GraphLeaf {
+                label: row.leaf,
+                bytes: row.bytes,
+                tuples: row.tuples,
+                indexes: row.indexes.0,
+            });
+        }
+    }
+    let keys = whole_tables(&tables, store::graph_keys(connection, &oids).await?)?;
+    Ok(Graph { tables, keys })
+}
+
+impl From<store::TableRow> for GraphTable {
+    fn from(row: store::TableRow) -> Self {
+        let columns = row.columns.into_iter().zip(row.types).zip(row.not_null);
+        Self {
+            relation: Relation::new(row.schema, row.name),
+            inherited: row.inherited,
+            columns: columns.map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null }).collect(),
+            delete_triggers: row.delete_triggers,
+            update_triggers: row.update_triggers,
+            leaves: Vec::new(),
+        }
+    }
+}
+
+/// Foreign keys that each partition has for itself become one of the whole table, which remembers who lacks it.
+fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) -> Result<Vec<ForeignKey>> {
+    let mut keys: Vec<ForeignKey> = Vec::new();
+    let mut partitions: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let on_delete = match row.on_delete.as_str() {
+            "a" => OnDelete::NoAction,
+            "r" => OnDelete::Restrict,
+            "c" => OnDelete::Cascade,
+            "n" => OnDelete::SetNull,
+            "d" => OnDelete::SetDefault,
+            other => return Err(Error::failed(format!("foreign key {} has the unknown action {other}", row.name))),
+        };
+        let set_columns = if row.set_columns.is_empty() { row.child_columns.clone() } else { row.set_columns };
+        let key = ForeignKey {
+            name: row.name,
+            child: row.child as u32,
+            parent: row.parent as u32,
+            child_columns: row.child_columns,
+            parent_columns: row.parent_columns,
+            set_columns,
+            on_delete,
+            deferrable: row.deferrable,
+            missing_in: Vec::new(),
+            only_partition: row.parent_partition,
+        };
+        let Some(partition) = row.child_partition else {
+            keys.push(key);
+            partitions.push(Vec::new());
+            continue;
+        };
+        let same = |other: &ForeignKey| {
+            (other.child, other.parent, &other.child_columns, &other.parent_columns, other.on_delete)
+                == (key.child, key.parent, &key.child_columns, &key.parent_columns, key.on_delete)
+        };
+        match keys.iter().zip(&mut partitions).find(|(other, with)| same(other) && !with.is_empty()) {
+            Some((_, with)) => with.push(partition),
+            None => {
+                keys.push(key);
+                partitions.push(vec![partition]);
+            }
+        }
+    }
+    for (key, with) in keys.iter_mut().zip(partitions).filter(|(_, with)| !with.is_empty()) {
+        let leaves = tables.get(&key.child).map(|table| table.leaves.as_slice()).unwrap_or_default();
+        key.missing_in = leaves.iter().map(|leaf| leaf.label.clone()).filter(|leaf| !with.contains(leaf)).collect();
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GraphIndex;
+
+    fn index(columns: &[&str], predicate: Option<&str>) -> GraphIndex {
+        GraphIndex {
+            columns: columns.iter().map(ToString::to_string).collect(),
+            unique: false,
+            primary: false,
+            expressions: false,
+            predicate: predicate.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_partial_index_counts_only_where_every_reference_is_in_it() {
+        let columns = ["user_id".to_owned()];
+        assert!(index(&["user_id"], None).covers(&columns));
+        assert!(index(&["user_id"], Some("(user_id IS NOT NULL)")).covers(&columns));
+        assert!(!index(&["user_id"], Some("(deleted_at IS NULL)")).covers(&columns));
+        assert!(!index(&["user_id"], Some("(user_id > 5)")).covers(&columns));
+        assert!(!index(&["user_id"], Some("((user_id IS NOT NULL) AND (open = true))")).covers(&columns));
+        let two = ["a".to_owned(), "b".to_owned()];
+        assert!(index(&["b", "a", "c"], None).serves(&two));
+        assert!(!index(&["a", "c", "b"], None).serves(&two));
+        assert!(!index(&["a"], None).serves(&two));
+        assert!(index(&["a", "b"], Some("((a IS NOT NULL) AND (b IS NOT NULL))")).covers(&two));
+    }
+}

@@ -1,0 +1,156 @@
+//! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
+//! Invariant: a deletion that is open stays as it is; marking only adds what is missing and closes what was taken back.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::compile::Compiled;
+use super::store;
+use super::store::rows::{self, Doomed};
+use crate::Result;
+use crate::audit::{Entry, Moment};
+use crate::pg::Ident;
+use crate::policy::Subjects;
+use crate::spine::batch::Batch;
+use crate::spine::{Chore, Outcome};
+
+/// One run of marking.
+pub(crate) struct Mark {
+    policy: String,
+    compiled: Compiled,
+    due: Option<Ident>,
+    status: Option<(Ident, String)>,
+    /// An index leads by the time of the soft delete.
+    by_time: bool,
+    way: Way,
+    opened: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Way {
+    /// Soft-deleted rows after a place.
+    Rows(Option<Vec<String>>),
+    /// Open deletions after an id.
+    Deletions(Option<Uuid>),
+    Done,
+}
+
+impl Mark {
+    pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool) -> Self {
+        let status = subjects.status.as_ref().map(|status| (Ident::new(&status.column), status.deleted.clone()));
+        let due = subjects.mirror.due.as_ref().map(Ident::new);
+        Self { policy: policy.to_owned(), compiled, due, status, by_time, way: Way::Rows(None), opened: 0 }
+    }
+
+    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        let size = batch.size.max(1);
+        rows::bound(batch.connection(), &self.compiled.root.relation, std::time::Duration::from_millis(200)).await?;
+        let (changed, next) = match self.way.clone() {
+            Way::Rows(after) => self.open(batch, after, size).await?,
+            Way::Deletions(after) => self.close(batch, after, size).await?,
+            Way::Done => (0, Way::Done),
+        };
+        self.way = next;
+        Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
+    }
+
+    /// Opens deletions for the next soft-deleted rows.
+    async fn open(&mut self, batch: &mut Batch, after: Option<Vec<String>>, size: u64) -> Result<(u64, Way)> {
+        let role = self.compiled.role.clone();
+        let (root, columns) = (&self.compiled.root, self.compiled.root.key.len());
+        let connection = batch.connection();
+        rows::as_role(connection, role.as_ref()).await?;
+        let seen = rows::soft_deleted(connection, root, self.by_time, after.as_deref(), size).await?;
+        rows::back_from_role(connection, role.as_ref()).await?;
+        let next = seen.last.clone().map_or(Way::Deletions(None), |last| Way::Rows(Some(last)));
+        let mut missing = Doomed::with(columns);
+        for at in store::not_open(connection, &self.policy, &seen.ids).await? {
+            missing.push(rows::id_parts(&seen.ids[at as usize], columns)?, at);
+        }
+        if missing.is_empty() {
+            return Ok((0, next));
+        }
+        // Locked, so that what is opened is soft-deleted at that moment; rows that others hold come next time.
+        rows::as_role(connection, role.as_ref()).await?;
+        let locked = rows::lock_roots(connection, root, &root.key, &missing).await?;
+        rows::back_from_role(connection, role.as_ref()).await?;
+        let mut deleted = rows::Seen::default();
+        for row in locked {
+            if let Some(deleted_at) = row.deleted_at {
+                deleted.ids.push(seen.ids[row.subject as usize].clone());
+                deleted.deleted_at.push(deleted_at);
+                deleted.tenants.push(row.tenant);
+            }
+        }
+        let opened = store::open_deletions(connection, &self.policy, &deleted).await?;
+        if opened.is_empty() {
+            return Ok((0, next));
+        }
+        let mut ids = Doomed::with(columns);
+        for (at, candidate) in opened.iter().enumerate() {
+            ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
+        }
+        let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
+        rows::as_role(connection, role.as_ref()).await?;
+        let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
+        rows::mirror(connection, root, &ids, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
+        rows::back_from_role(connection, role.as_ref()).await?;
+        self.record(batch, "mark", opened.len() as i64).await?;
+        self.opened += opened.len() as u64;
+        Ok((opened.len() as u64, next))
+    }
+
+    /// Closes deletions whose soft delete the application has taken back.
+    async fn close(&mut self, batch: &mut Batch, after: Option<Uuid>, size: u64) -> Result<(u64, Way)> {
+        let connection = batch.connection();
+        let page = store::open_page(connection, &self.policy, after, size).await?;
+        let Some(last) = page.last().map(|candidate| candidate.id) else { return Ok((0, Way::Done)) };
+        let columns = self.compiled.root.key.len();
+        let mut ids = Doomed::with(columns);
+        for (at, candidate) in page.iter().enumerate() {
+            ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
+        }
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let alive = rows::alive(connection, &self.compiled.root, &ids).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let back: Vec<Uuid> = alive.into_iter().map(|at| page[at as usize].id).collect();
+        store::close_restored(connection, &back).await?;
+        if !back.is_empty() {
+            self.record(batch, "restore", back.len() as i64).await?;
+        }
+        let next = if (page.len() as u64) < size { Way::Done } else { Way::Deletions(Some(last)) };
+        Ok((back.len() as u64, next))
+    }
+
+    async fn record(&self, batch: &mut Batch, action: &str, rows: i64) -> Result<()> {
+        let claim = batch.claim.clone();
+        let mut entry = Entry::new(action, "application");
+        entry.policy = Some(self.policy.clone());
+        entry.policy_version = Some(claim.policy_version);
+        entry.relation = Some(claim.unit.leaf.clone());
+        entry.rows = rows;
+        entry.run = Some(batch.run);
+        entry.node = Some(claim.node);
+        entry.insert(batch.connection()).await?;
+        Ok(())
+    }
+}
+
+impl Chore for Mark {
+    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
+        self.step(batch).boxed()
+    }
+
+    fn cutoff(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn shape(&self) -> Option<String> {
+        Some(
+            if self.by_time { "by the time of the soft delete" } else { "by the key: no index on the soft delete" }
+                .into(),
+        )
+    }
+}

@@ -1,0 +1,104 @@
+//! retain: personal data lives as long as policy says. A subject is a root row; its soft delete opens a deletion, and
+//! when that is due everything that hangs on the row goes in foreign-key order, with a record that can be proven.
+//! Invariants: until erasing is claimed a restore always succeeds, afterwards it always fails; a hold stops everything;
+//! what is erased was due by the database's clock and today's policy, looked at under the subject's lock.
+
+pub(crate) mod compile;
+mod consent;
+pub(crate) mod erase;
+mod function;
+mod graph;
+mod look;
+mod mark;
+mod plan;
+mod rehearse;
+mod replay;
+mod report;
+mod store;
+mod subject;
+mod tenant;
+mod tree;
+pub(crate) mod work;
+
+use sqlx::PgConnection;
+
+pub use consent::Consent;
+pub use plan::TreePlan;
+pub use replay::{PastErasure, Replayed, past_erasures, replay};
+pub use report::{Deleted, Erased, Premature, Report, report};
+pub use store::Deletion;
+pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
+pub use tenant::{Override, OverrideChange, list_overrides, set_override};
+pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
+
+use crate::Result;
+use crate::audit::{Hash, SubjectKey};
+use crate::policy::{Expire, Retain, Term};
+
+/// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
+pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
+    erase::pseudonym(key, policy, id)
+}
+
+/// Everything that can be wrong with a policy over subjects, by what the database knows: its statements are run over
+/// no subject at all.
+pub(crate) async fn check(connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+    let Some(subjects) = policy.subjects() else { return Ok(()) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    rehearse::rehearse(connection, &compiled).await
+}
+
+/// Stores what functions and nodes need of a policy: its terms, its function, and its tree as it is now, approved.
+pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: &str) -> Result<()> {
+    let name = policy.name.as_str();
+    let (mut subject_call, mut shape) = (None, None);
+    let table = work::table(connection, policy).await?;
+    if let Some(subjects) = policy.subjects() {
+        let compiled = compile::compile(connection, policy, subjects).await?;
+        subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
+        shape = Some(compiled.tree.shape());
+    }
+    let floor = policy.floor.unwrap_or(Term::seconds(0));
+    let put = store::PutRetain {
+        policy: name,
+        relation: table.relation.label(),
+        subjects: policy.subjects().is_some(),
+        grace: policy.retention().to_interval(),
+        floor: floor.to_interval(),
+        zone: policy.zone.name(),
+        tenant_override: policy.tenant_override,
+        subject_call,
+        tree: shape.as_ref(),
+        by,
+    };
+    store::put_retain(connection, put).await?;
+    store::due_again(connection, name).await?;
+    Ok(())
+}
+
+/// How many open deletions are due now, and how many would be under another version of a policy.
+pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> Result<(u64, u64)> {
+    if policy.subjects().is_none() {
+        return Ok((0, 0));
+    }
+    let floor = policy.floor.unwrap_or(Term::seconds(0));
+    store::due_if(connection, policy.name.as_str(), policy.retention().to_interval(), floor.to_interval()).await
+}
+
+/// The tree of a policy and what is due of it, with what was found on the way.
+pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
+    plan::plan(connection, policy).await
+}
+
+/// Policies with subjects that could not be erased: how many, and the last error.
+pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
+    store::stuck(connection).await
+}
+
+/// Direct retention as the sweep understands it, with the terms that tenants set for themselves.
+pub(crate) async fn as_expire(connection: &mut PgConnection, policy: &Retain) -> Result<Option<Expire>> {
+    match tenant::own_terms(connection, policy).await? {
+        None => Ok(policy.as_expire(policy.retention(), None)),
+        Some((shortest, condition)) => Ok(policy.as_expire(shortest, Some(condition))),
+    }
+}

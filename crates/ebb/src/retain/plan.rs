@@ -1,0 +1,105 @@
+//! What would happen, and what stands in the way, policy by policy. Looking changes nothing and takes no lock.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+
+use super::store::rows::{self, Doomed};
+use super::tree::{Finding, ShapeEdge};
+use super::{compile, look, store};
+use crate::Result;
+use crate::policy::{Retain, Subjects};
+
+/// Rows are counted for at most so many due subjects.
+const COUNTED: u64 = 1_000;
+
+/// The tree of a policy, and what is due of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct TreePlan {
+    /// The policy.
+    pub policy: String,
+    /// Its root table.
+    pub table: String,
+    /// Subjects that are due.
+    pub due: u64,
+    /// How many of them the rows were counted for.
+    pub counted: u64,
+    /// Tables that lose rows, with how many.
+    pub erases: Vec<(String, u64)>,
+    /// Tables whose rows lose their link, with how many.
+    pub unlinks: Vec<(String, u64)>,
+    /// Every edge and its action.
+    pub edges: Vec<ShapeEdge>,
+    /// What was found on the way.
+    pub findings: Vec<Finding>,
+    /// What differs from the tree that was approved; empty when nothing does.
+    pub unapproved: Vec<String>,
+}
+
+/// Looks at a policy over subjects; none for retention by age.
+pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
+    let Some(subjects) = policy.subjects() else { return Ok(None) };
+    let name = policy.name.as_str();
+    let (table, tree) = compile::tree(connection, policy, subjects).await?;
+    let shape = tree.shape();
+    let approved = store::approved(connection, name).await?;
+    let unapproved = approved.map(|approved| approved.differences(&shape)).unwrap_or_default();
+    let mut findings = tree.findings.clone();
+    findings
+        .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
+    let due = store::count_due(connection, name).await?;
+    let refused = tree.refuse().is_err();
+    let (counted, erases, unlinks) =
+        if refused || due == 0 { (0, Vec::new(), Vec::new()) } else { count(connection, policy, subjects).await? };
+    Ok(Some(TreePlan {
+        policy: name.to_owned(),
+        table: table.relation.label(),
+        due,
+        counted,
+        erases,
+        unlinks,
+        edges: shape.edges,
+        findings,
+        unapproved,
+    }))
+}
+
+type Counted = (u64, Vec<(String, u64)>, Vec<(String, u64)>);
+
+async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    let ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    let columns = compiled.root.key.len();
+    let mut doomed = Doomed::with(columns);
+    for (at, id) in ids.iter().enumerate() {
+        doomed.push(rows::id_parts(id, columns)?, at as i32);
+    }
+    let (taken, unlinked) = look::would(connection, &compiled, &doomed).await?;
+    let by_table = |counts: rows::Taken| {
+        let mut tables: Vec<(String, u64)> = Vec::new();
+        for (node, table) in compiled.tree.nodes.iter().enumerate() {
+            let rows: i64 = counts.0.iter().filter(|((of, _), _)| *of == node).map(|(_, rows)| rows).sum();
+            if rows > 0 {
+                tables.push((table.relation.label(), rows.unsigned_abs()));
+            }
+        }
+        tables
+    };
+    Ok((ids.len() as u64, by_table(taken), by_table(unlinked)))
+}
+
+/// Tables that look as if they shared the subjects' ids without a foreign key.
+async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &[String]) -> Result<Vec<Finding>> {
+    let table = super::work::table(connection, policy).await?;
+    let found = store::suspects(connection, table.oid, known).await?;
+    Ok(found
+        .into_iter()
+        .map(|(suspect, column)| Finding {
+            refuses: false,
+            message: format!("its column {column} looks like an id of {}, and no foreign key says so: its rows stay", table.relation.label()),
+            fix: Some(format!(
+                "if they belong to a subject: children = [{{ table = {suspect:?}, column = {column:?}, references = …, action = … }}]"
+            )),
+            table: suspect,
+        })
+        .collect())
+}

@@ -1,0 +1,132 @@
+//! Replay: after tables came back from a backup, whoever had been erased is there again. The records of erasures name
+//! them by pseudonym; whoever has the key can tell which rows those are. Invariant: a row is taken only when its own
+//! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
+//! holds.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use super::store::rows;
+use super::{compile, erase, store};
+use crate::audit::{Hash, Moment, SubjectKey};
+use crate::policy::{Kind, Policy};
+use crate::{Error, Result, policy};
+
+/// Rows that are looked at in one statement.
+const PAGE: u64 = 10_000;
+
+/// An erasure that is known to have happened.
+#[derive(Debug, Clone)]
+pub struct PastErasure {
+    /// By which policy.
+    pub policy: String,
+    /// Of whom.
+    pub subject: Hash,
+    /// When the soft delete was.
+    pub soft_deleted_at: Moment,
+}
+
+impl PastErasure {
+    /// Reads records as `ebb audit list --json` prints them, or receipts, one document or several.
+    pub fn read(text: &str) -> Result<Vec<PastErasure>> {
+        let mut erasures = Vec::new();
+        for document in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+            let document = document.map_err(|error| Error::usage(format!("this is no JSON: {error}")))?;
+            let records = match document {
+                Value::Array(records) => records,
+                one => vec![one],
+            };
+            for record in records {
+                let record = record.get("record").filter(|inner| inner.is_object()).unwrap_or(&record);
+                erasures.extend(PastErasure::of(record)?);
+            }
+        }
+        Ok(erasures)
+    }
+
+    /// None for records of something else.
+    fn of(record: &Value) -> Result<Option<PastErasure>> {
+        let text = |key: &str| record.get(key).and_then(Value::as_str);
+        if text("action") != Some("erase") {
+            return Ok(None);
+        }
+        let wrong = || Error::usage("a record of an erasure lacks policy, subject or details");
+        let details = match record.get("details") {
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong())?,
+            Some(details) => details.clone(),
+            None => return Err(wrong()),
+        };
+        let mut subject: Hash = [0; 32];
+        hex::decode_to_slice(text("subject").ok_or_else(wrong)?, &mut subject).map_err(|_| wrong())?;
+        let soft_deleted_at = details.get("soft_deleted_at").cloned().and_then(|at| serde_json::from_value(at).ok());
+        let policy = text("policy").ok_or_else(wrong)?.to_owned();
+        Ok(Some(PastErasure { policy, subject, soft_deleted_at: soft_deleted_at.ok_or_else(wrong)? }))
+    }
+}
+
+/// What a replay found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Replayed {
+    /// Subjects that are there again, by policy; with a replay, opened for erasing.
+    pub back: Vec<(String, u64)>,
+    /// Rows that were looked at.
+    pub looked_at: u64,
+}
+
+/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones.
+pub async fn replay(
+    connection: &mut PgConnection,
+    key: &SubjectKey,
+    erasures: &[PastErasure],
+    only_look: bool,
+    by: &str,
+) -> Result<Replayed> {
+    let mut replayed = Replayed::default();
+    let stored = policy::store::all(connection).await?;
+    for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
+        let Ok(Policy::Retain(retain)) = stored.policy() else { continue };
+        let Some(subjects) = retain.subjects() else { continue };
+        let wanted: HashMap<Hash, Moment> = erasures
+            .iter()
+            .filter(|erasure| erasure.policy == stored.name)
+            .map(|erasure| (erasure.subject, erasure.soft_deleted_at))
+            .collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let compiled = compile::compile(connection, &retain, subjects).await?;
+        let mut after: Option<Vec<String>> = None;
+        let mut back = 0;
+        loop {
+            let page = rows::ids(connection, &compiled.root, after.as_deref(), PAGE).await?;
+            replayed.looked_at += page.ids.len() as u64;
+            for id in &page.ids {
+                let Some(moment) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
+                back += 1;
+                if !only_look {
+                    store::replay_subject(connection, &stored.name, id, *moment, by).await?;
+                }
+            }
+            match page.last {
+                Some(last) => after = Some(last),
+                None => break,
+            }
+        }
+        replayed.back.push((stored.name.clone(), back));
+    }
+    Ok(replayed)
+}
+
+/// Every erasure that the database's own audit knows.
+pub async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<PastErasure>> {
+    let rows = store::past_erasures(connection).await?;
+    rows.into_iter()
+        .map(|(policy, subject, soft_deleted_at)| {
+            let subject = subject.try_into().map_err(|_| Error::failed("a pseudonym has another length than any"))?;
+            Ok(PastErasure { policy, subject, soft_deleted_at })
+        })
+        .collect()
+}

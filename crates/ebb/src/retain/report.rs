@@ -1,0 +1,109 @@
+//! The report: what was deleted, and whether any of it too early. Invariant: it is computed from the audit and the
+//! policies' history alone, by queries that share nothing with the code that erases.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::store;
+use crate::Result;
+use crate::audit::Moment;
+
+/// What was deleted in a time, by whose rules, and what should not have been.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// From this moment on.
+    pub since: Moment,
+    /// Up to this one.
+    pub until: Moment,
+    /// Only of this tenant.
+    pub tenant: Option<String>,
+    /// Rows deleted, by day, policy and table.
+    pub deleted: Vec<Deleted>,
+    /// Subjects erased, by policy.
+    pub erased: Vec<Erased>,
+    /// Erasures before their time; must be none.
+    pub premature: Vec<Premature>,
+    /// How often each thing was asked for: delete, restore, hold, release, override, …
+    pub asked: Vec<(String, i64)>,
+    /// Overrides that are shorter than the policy's default: (policy, tenant, retention).
+    pub below_default: Vec<(String, String, String)>,
+    /// Subjects that could not be erased: (policy, how many).
+    pub failed: Vec<(String, i64)>,
+}
+
+/// Rows of a table that went on one day.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[expect(missing_docs, reason = "named for what they are")]
+pub struct Deleted {
+    pub day: String,
+    pub policy: String,
+    pub table: String,
+    pub rows: i64,
+}
+
+/// Erased subjects of a policy.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct Erased {
+    /// The policy.
+    pub policy: String,
+    /// How many.
+    pub subjects: i64,
+    /// Of them more than a day after they were due.
+    pub late: i64,
+    /// Days from soft delete to erasure, on average.
+    pub average_days: f64,
+    /// The fewest.
+    pub shortest_days: f64,
+}
+
+/// An erasure before its time.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[expect(missing_docs, reason = "named for what they are")]
+pub struct Premature {
+    pub record: i64,
+    pub policy: String,
+    pub deletion: Option<Uuid>,
+    pub soft_deleted_at: Moment,
+    pub erased_at: Moment,
+    pub not_before: Moment,
+}
+
+/// Makes the report over a time.
+pub async fn report(
+    connection: &mut PgConnection,
+    since: Option<Moment>,
+    until: Option<Moment>,
+    tenant: Option<&str>,
+) -> Result<Report> {
+    let (since, until) = store::report_span(connection, since, until).await?;
+    Ok(Report {
+        since,
+        until,
+        tenant: tenant.map(str::to_owned),
+        deleted: store::report_deleted(connection, since, until, tenant).await?,
+        erased: store::report_erased(connection, since, until, tenant).await?,
+        premature: store::report_premature(connection, since, until, tenant).await?,
+        asked: store::report_asked(connection, since, until).await?,
+        below_default: store::report_below_default(connection).await?,
+        failed: store::stuck(connection).await?.into_iter().map(|(policy, count, _)| (policy, count)).collect(),
+    })
+}
+
+impl Report {
+    /// As comma-separated values: a line a day, policy and table.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("day,policy,table,rows\n");
+        let cell = |value: &str| {
+            if value.contains([',', '"', '\n']) {
+                format!("\"{}\"", value.replace('"', "\"\""))
+            } else {
+                value.to_owned()
+            }
+        };
+        for row in &self.deleted {
+            text += &format!("{},{},{},{}\n", row.day, cell(&row.policy), cell(&row.table), row.rows);
+        }
+        text
+    }
+}

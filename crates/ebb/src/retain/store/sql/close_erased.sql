@@ -1,0 +1,20 @@
+-- These deletions ($1, $2 their rows) are done: nothing that names the subject is left, in older deletions and holds of
+-- it neither. Index: deletion_pkey, deletion_subject, hold_subject. Lock: the rows, held already.
+WITH done AS (
+    SELECT d.id, d.policy, d.subject_id, e.rows
+    FROM unnest($1::uuid[], $2::bigint[]) AS e (id, rows)
+    JOIN ebb.deletion d ON d.id = e.id
+), older AS (
+    UPDATE ebb.deletion d SET subject_id = NULL, opened_by = NULL, closed_by = NULL, error = NULL
+    FROM done
+    WHERE d.policy = done.policy AND d.subject_id = done.subject_id AND d.state = 'restored'
+), holds AS (
+    UPDATE ebb.hold h SET subject_id = NULL, lifted_at = COALESCE(h.lifted_at, ebb.now())
+    FROM done
+    WHERE h.policy = done.policy AND h.subject_id = done.subject_id
+)
+UPDATE ebb.deletion d
+SET state = 'erased', subject_id = NULL, opened_by = NULL, error = NULL, blocked = NULL, next_try_at = NULL,
+    rows = COALESCE(d.rows, 0) + done.rows, closed_at = ebb.now(), closed_by = 'ebb'
+FROM done
+WHERE d.id = done.id

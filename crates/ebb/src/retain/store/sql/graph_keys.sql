@@ -1,0 +1,25 @@
+-- Foreign keys whose child or parent is one of the tables $1 or a partition of one; the copies that PostgreSQL keeps
+-- for partitions are left out. Expects pg_constraint; read only. ON DELETE SET NULL may name columns from 15 on.
+SELECT c.conname::text AS name,
+       COALESCE(pg_catalog.pg_partition_root(c.conrelid)::oid, c.conrelid)::int8 AS child,
+       COALESCE(pg_catalog.pg_partition_root(c.confrelid)::oid, c.confrelid)::int8 AS parent,
+       CASE WHEN cc.relispartition THEN cn.nspname || '.' || cc.relname END AS child_partition,
+       CASE WHEN pc.relispartition THEN pn.nspname || '.' || pc.relname END AS parent_partition,
+       c.confdeltype::text AS on_delete,
+       c.condeferrable AS deferrable,
+       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY AS k (num, at)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num ORDER BY k.at) AS child_columns,
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY AS k (num, at)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.num ORDER BY k.at) AS parent_columns,
+       ARRAY(SELECT a.attname::text FROM jsonb_array_elements_text(
+                 CASE WHEN jsonb_typeof(to_jsonb(c) -> 'confdelsetcols') = 'array'
+                      THEN to_jsonb(c) -> 'confdelsetcols' ELSE '[]' END) AS k (num)
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num::int2 ORDER BY 1) AS set_columns
+FROM pg_catalog.pg_constraint c
+JOIN pg_catalog.pg_class cc ON cc.oid = c.conrelid
+JOIN pg_catalog.pg_namespace cn ON cn.oid = cc.relnamespace
+JOIN pg_catalog.pg_class pc ON pc.oid = c.confrelid
+JOIN pg_catalog.pg_namespace pn ON pn.oid = pc.relnamespace
+WHERE c.contype = 'f' AND c.conparentid = 0
+  AND COALESCE(pg_catalog.pg_partition_root(c.confrelid)::oid, c.confrelid) = ANY ($1::int8[]::oid[])
+ORDER BY cn.nspname, cc.relname, c.conname

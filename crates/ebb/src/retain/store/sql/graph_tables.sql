@@ -1,0 +1,35 @@
+-- The tables that deleting rows of $1 can reach through foreign keys, at any depth, each as its topmost partitioned
+-- table. Expects pg_constraint (confrelid); read only.
+WITH RECURSIVE links AS (
+    SELECT COALESCE(pg_catalog.pg_partition_root(c.conrelid)::oid, c.conrelid) AS child,
+           COALESCE(pg_catalog.pg_partition_root(c.confrelid)::oid, c.confrelid) AS parent
+    FROM pg_catalog.pg_constraint c
+    WHERE c.contype = 'f' AND c.conparentid = 0
+), reached AS (
+    SELECT seed::oid AS oid FROM unnest($1::int8[]) AS seed
+    UNION
+    SELECT links.child FROM links JOIN reached ON links.parent = reached.oid
+)
+SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
+       EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AND c.relkind = 'r' AS inherited,
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,
+       ARRAY(SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS types,
+       ARRAY(SELECT a.attnotnull FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS not_null,
+       -- Triggers somebody wrote that fire when a row of the table or of a partition goes.
+       ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
+             WHERE NOT t.tgisinternal AND t.tgtype & 8 <> 0 AND t.tgenabled <> 'D'
+               AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
+             ORDER BY 1) AS delete_triggers,
+       -- Triggers on UPDATE whose function deletes: what a restore would need may be gone by then.
+       ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
+             JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+             WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D' AND p.prosrc ~* '\mdelete\s+from\M'
+               AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
+             ORDER BY 1) AS update_triggers
+FROM (SELECT DISTINCT oid FROM reached) reached
+JOIN pg_catalog.pg_class c ON c.oid = reached.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY n.nspname, c.relname

@@ -1,0 +1,6 @@
+-- Which of these subjects ($2) of a policy ($1) have no open deletion, by their position. Index: deletion_open; read only.
+SELECT s.at::int4 - 1
+FROM unnest($2::text[]) WITH ORDINALITY AS s (id, at)
+WHERE NOT EXISTS (SELECT FROM ebb.deletion d WHERE d.policy = $1 AND d.subject_id = s.id
+                  AND d.state IN ('pending', 'warned', 'erasing', 'failed'))
+ORDER BY s.at

@@ -1,0 +1,14 @@
+-- Opens deletions of a policy ($1) for subjects ($2) that the application soft-deleted at $3, of tenants $4; those that
+-- are open stay. Index: deletion_open, unique. Lock: none that others wait for. Returns what was opened.
+INSERT INTO ebb.deletion (policy, subject_id, tenant, deleted_at, due_at, opened_by)
+SELECT r.policy, s.id, s.tenant, s.deleted_at,
+       CASE WHEN o.enabled IS FALSE THEN 'infinity'::timestamptz
+            ELSE GREATEST(ebb.later(s.deleted_at, r.floor, r.zone),
+                          ebb.later(s.deleted_at, COALESCE(o.retention, r.grace), r.zone)) END,
+       'application'
+FROM unnest($2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY AS s (id, deleted_at, tenant, at)
+JOIN ebb.retain r ON r.policy = $1
+LEFT JOIN ebb.tenant_override o ON o.policy = r.policy AND o.tenant = s.tenant AND r.tenant_override
+ORDER BY s.at
+ON CONFLICT (policy, subject_id) WHERE state IN ('pending', 'warned', 'erasing', 'failed') DO NOTHING
+RETURNING id, subject_id, due_at

@@ -1,0 +1,135 @@
+//! One subject, as people ask about it and for it. The SQL functions decide; this calls them, so that it makes no
+//! difference whether SQL, HTTP or the command line asked.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sqlx::PgConnection;
+
+use super::compile;
+use super::store::rows::{self, Doomed};
+use super::store::{self, Deletion};
+use crate::audit::{Entry, Moment};
+use crate::policy::{Kind, Policy, Retain};
+use crate::{Error, Result, policy};
+
+/// Soft-deletes a subject; returns when it will be erased.
+pub async fn delete(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<Moment> {
+    known(connection, policy).await?;
+    store::call(connection, "SELECT ebb.delete_subject($1, $2, $3)", &[Some(policy), Some(id), Some(by)]).await
+}
+
+/// Takes a soft delete back; false when there is nothing to take back, or erasing was claimed.
+pub async fn restore(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
+    known(connection, policy).await?;
+    store::call(connection, "SELECT ebb.restore_subject($1, $2, $3)", &[Some(policy), Some(id), Some(by)]).await
+}
+
+/// A verified request: erased as soon as floor and holds allow. Returns when that is.
+pub async fn erase(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<Moment> {
+    known(connection, policy).await?;
+    store::call(connection, "SELECT ebb.erase_subject($1, $2, $3)", &[Some(policy), Some(id), Some(by)]).await
+}
+
+/// Stops everything about a subject until it is released, or until a moment.
+pub async fn hold(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+    reason: &str,
+    until: Option<&str>,
+    by: &str,
+) -> Result<()> {
+    known(connection, policy).await?;
+    let arguments = [Some(policy), Some(id), Some(reason), until, Some(by)];
+    store::call::<String>(connection, "SELECT ebb.place_hold($1, $2, $3, $4::timestamptz, $5)::text", &arguments)
+        .await?;
+    Ok(())
+}
+
+/// Lifts a hold.
+pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<()> {
+    known(connection, policy).await?;
+    store::call::<String>(connection, "SELECT ebb.lift_hold($1, $2, $3)::text", &[Some(policy), Some(id), Some(by)])
+        .await?;
+    Ok(())
+}
+
+/// A subject that failed is tried again at once; false when there is none that did.
+pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
+    let (retain, version) = known(connection, policy).await?;
+    let id = canonical(connection, &retain, id).await?.unwrap_or_else(|| id.to_owned());
+    let Some(deletion) = store::retry_subject(connection, policy, &id).await? else { return Ok(false) };
+    let mut entry = Entry::new("retry", by);
+    entry.policy = Some(policy.to_owned());
+    entry.policy_version = Some(version);
+    entry.details = serde_json::json!({ "deletion": deletion });
+    entry.insert(connection).await?;
+    Ok(true)
+}
+
+/// How a subject stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct Shown {
+    /// Its policy.
+    pub policy: String,
+    /// Its id, as the database writes it.
+    pub id: String,
+    /// Whether its row is there.
+    pub exists: bool,
+    /// Its open deletion, or the last one.
+    pub deletion: Option<Deletion>,
+    /// What would go with it, by table.
+    pub would_erase: BTreeMap<String, u64>,
+    /// What would only lose its link, by table.
+    pub would_unlink: BTreeMap<String, u64>,
+}
+
+/// Looks at a subject; changes nothing.
+pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Shown> {
+    let (retain, _) = known(connection, policy).await?;
+    let subjects = retain.subjects().ok_or_else(|| no_subjects(policy))?;
+    let canonical = canonical(connection, &retain, id).await?;
+    let exists = canonical.is_some();
+    let id = canonical.unwrap_or_else(|| id.to_owned());
+    let deletion = store::deletion_of(connection, policy, &id).await?;
+    if !exists && deletion.is_none() {
+        return Err(Error::usage(format!("policy {policy} knows no subject {id:?}")));
+    }
+    let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
+    if exists {
+        let compiled = compile::compile(connection, &retain, subjects).await?;
+        let mut ids = Doomed::with(compiled.root.key.len());
+        ids.push(rows::id_parts(&id, compiled.root.key.len())?, 0);
+        let (taken, unlinked) = super::look::would(connection, &compiled, &ids).await?;
+        for (counts, named) in [(taken, &mut would_erase), (unlinked, &mut would_unlink)] {
+            for ((node, _), rows) in counts.0.into_iter().filter(|(_, rows)| *rows > 0) {
+                *named.entry(compiled.tree.nodes[node].relation.label()).or_default() += rows.unsigned_abs();
+            }
+        }
+    }
+    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, would_erase, would_unlink })
+}
+
+/// The id as the table writes it; none when there is no such row. The row is locked until the transaction ends.
+async fn canonical(connection: &mut PgConnection, retain: &Retain, id: &str) -> Result<Option<String>> {
+    let sql = "SELECT (ebb.touch_subject($1, 'look', $2, NULL, NULL)).id";
+    store::call(connection, sql, &[Some(retain.name.as_str()), Some(id)]).await
+}
+
+/// The policy of a name, which must be about subjects.
+async fn known(connection: &mut PgConnection, name: &str) -> Result<(Retain, i64)> {
+    let stored = policy::store::find(connection, name).await?;
+    if stored.kind != Kind::Retain {
+        return Err(no_subjects(name));
+    }
+    match stored.policy()? {
+        Policy::Retain(retain) if retain.subjects().is_some() => Ok((retain, stored.version)),
+        _ => Err(no_subjects(name)),
+    }
+}
+
+fn no_subjects(name: &str) -> Error {
+    Error::usage(format!("policy {name} is not about subjects"))
+        .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them")
+}

@@ -1,0 +1,267 @@
+//! retain as the spine sees it: marking and erasing, each one unit of a policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+
+use super::compile::{self, Compiled};
+use super::erase::Erase;
+use super::mark::Mark;
+use super::store;
+use crate::audit::SubjectKey;
+use crate::pg::Database;
+use crate::pg::catalog::{self, Table};
+use crate::policy::{BatchSize, Brake, Cadence, Mode, Retain, Stored, Subjects, human};
+use crate::spine::pacing::Pacer;
+use crate::spine::unit::{ChoreKind, Unit};
+use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::{Error, Result, policy};
+
+/// A brake that nobody wrote does not stop runs up to this size.
+const DEFAULT_APPLIES_ABOVE: u64 = 10_000;
+
+/// Marking or erasing the subjects of one policy.
+pub(crate) struct RetainWork {
+    unit: Unit,
+    policy: Arc<Retain>,
+    subjects: Arc<Subjects>,
+    stored: Stored,
+    table: Table,
+    subject_key: Option<Arc<SubjectKey>>,
+}
+
+/// The units of a policy over subjects.
+pub(crate) fn units(
+    policy: Retain,
+    stored: &Stored,
+    table: &Table,
+    subject_key: &Option<Arc<SubjectKey>>,
+) -> Vec<Arc<dyn Work>> {
+    let Some(subjects) = policy.subjects().cloned().map(Arc::new) else { return Vec::new() };
+    let policy = Arc::new(policy);
+    let unit = |chore| {
+        Arc::new(RetainWork {
+            unit: Unit { chore, policy: stored.name.clone(), leaf: table.relation.label() },
+            policy: policy.clone(),
+            subjects: subjects.clone(),
+            stored: stored.clone(),
+            table: table.clone(),
+            subject_key: subject_key.clone(),
+        }) as Arc<dyn Work>
+    };
+    vec![unit(ChoreKind::Mark), unit(ChoreKind::Erase)]
+}
+
+/// The tree must be the one that somebody approved.
+pub(crate) async fn approved(connection: &mut PgConnection, policy: &str, compiled: &Compiled) -> Result<()> {
+    let Some(approved) = store::approved(connection, policy).await? else {
+        return Err(Error::config("its tree was never approved").with_hint("run `ebb apply`"));
+    };
+    let differences = approved.differences(&compiled.tree.shape());
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "what hangs on {} has changed since it was approved: {}",
+        compiled.root.relation.label(),
+        differences.join("; ")
+    ))
+    .with_hint("look at it with `ebb plan`, and approve it with `ebb apply`"))
+}
+
+impl RetainWork {
+    async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
+        let compiled = compile::compile(connection, &self.policy, &self.subjects).await?;
+        approved(connection, &self.unit.policy, &compiled).await?;
+        match self.unit.chore {
+            ChoreKind::Mark => self.mark(connection, compiled).await,
+            _ => self.erase(connection, compiled).await,
+        }
+    }
+
+    async fn mark(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
+        if self.policy.mode == Mode::Observe {
+            return Ok(Prepared::Idle);
+        }
+        let by_time = compile::leads_by_time(connection, &compiled).await?;
+        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time);
+        Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(2_000, 10, 50_000), due: None })
+    }
+
+    async fn erase(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
+        let due = store::count_due(connection, &self.unit.policy).await?;
+        if self.policy.mode == Mode::Observe {
+            let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
+            return Ok(Prepared::Ended { status: Status::Observed, due, note });
+        }
+        let Some(key) = self.subject_key.clone() else {
+            // Another node may have it: this run fails, the policy goes on.
+            return Err(Error::refused(format!(
+                "policy {} erases subjects, and this node has no subject key",
+                self.unit.policy
+            ))
+            .with_hint("set subject_key in [audit] to the key that the other nodes have"));
+        };
+        if let Some(limit) = exceeded(&self.policy.brake, due, compiled.tree.nodes[0].tuples) {
+            let allowed = store::brake_allows(connection, &self.unit.policy).await?;
+            if allowed.is_none_or(|rows| rows < due) {
+                store::trip_brake(connection, &self.unit.policy, due, &limit).await?;
+                let note = format!(
+                    "{due} subjects are due, more than the brake allows ({limit}); let them go with: ebb resume {} --allow {due}",
+                    self.unit.policy
+                );
+                return Ok(Prepared::Ended { status: Status::Braked, due, note });
+            }
+        } else {
+            store::release_brake(connection, &self.unit.policy).await?;
+        }
+        let pacer = match self.policy.batch {
+            BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
+            BatchSize::Adaptive => Pacer::adaptive(50, 1, 5_000),
+        };
+        let chore = Erase::new(&self.unit.policy, compiled, key);
+        Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
+    }
+
+    fn cadence(&self) -> Cadence {
+        match self.unit.chore {
+            ChoreKind::Mark => Cadence::Every(self.subjects.mark_every),
+            _ => self.subjects.erase.clone(),
+        }
+    }
+}
+
+/// The limit that erasing so many subjects would exceed, in words.
+fn exceeded(brake: &Brake, due: u64, total: u64) -> Option<String> {
+    if let Some(rows) = brake.rows.filter(|rows| due > *rows) {
+        return Some(format!("rows = {rows}"));
+    }
+    let share = brake.share.filter(|_| brake.explicit || due > DEFAULT_APPLIES_ABOVE)?;
+    let part = due as f64 / total.max(due).max(1) as f64;
+    (due > 0 && part > share).then(|| format!("share = {share}"))
+}
+
+impl Work for RetainWork {
+    fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    fn policy_version(&self) -> i64 {
+        self.stored.version
+    }
+
+    fn leaf(&self) -> u32 {
+        self.table.oid
+    }
+
+    fn timeout(&self) -> Duration {
+        self.policy.batch_timeout
+    }
+
+    fn interval(&self) -> Duration {
+        match self.cadence() {
+            Cadence::Every(every) => every,
+            Cadence::At(_) => Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let window = self.policy.window.as_ref().filter(|_| self.unit.chore == ChoreKind::Erase)?;
+        let zone = self.policy.zone.rules();
+        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+    }
+
+    fn next_at(&self, now: Timestamp, _found: u64) -> Timestamp {
+        let next = match self.cadence() {
+            Cadence::Every(every) => now.saturating_add(every).unwrap_or(Timestamp::MAX),
+            at @ Cadence::At(_) => at.next_after(now, self.policy.zone.rules()),
+        };
+        self.closed_until(next).unwrap_or(next)
+    }
+
+    fn first_at(&self, now: Timestamp) -> Option<Timestamp> {
+        matches!(self.cadence(), Cadence::At(_)).then(|| self.next_at(now, 0))
+    }
+
+    fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>> {
+        self.start(connection).boxed()
+    }
+
+    fn after_run<'a>(&'a self, _database: &'a Database, _summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
+        stop(database, &self.stored, node, error).boxed()
+    }
+
+    fn report(&self, summary: &Summary) {
+        let (policy, table, status) = (&summary.policy, &summary.table, summary.status.as_str());
+        let duration = human(Duration::from_millis(summary.took.as_millis() as u64));
+        let note = summary.note.as_deref().unwrap_or_default();
+        let what = if self.unit.chore == ChoreKind::Mark { "Soft deletes noticed" } else { "Hard delete completed" };
+        match summary.status {
+            Status::Success if summary.rows == 0 => {
+                tracing::debug!(policy, table, rows = 0, duration, status, "{what}")
+            }
+            Status::Success => {
+                tracing::info!(
+                    policy,
+                    table,
+                    rows = summary.rows,
+                    batches_completed = summary.batches,
+                    skipped = summary.skipped,
+                    duration,
+                    status,
+                    "{what}"
+                );
+            }
+            Status::Failed => {
+                tracing::error!(
+                    policy,
+                    table,
+                    error = note,
+                    rows_deleted_before_error = summary.rows,
+                    status,
+                    "Failed to erase subjects"
+                );
+            }
+            Status::Stopped => tracing::info!(
+                policy,
+                table,
+                rows = summary.rows,
+                duration,
+                status,
+                reason = note,
+                "Stopped before the end; the rest goes next time"
+            ),
+            Status::Braked => {
+                tracing::warn!(policy, table, due = summary.due, status, reason = note, "Stopped by the brake")
+            }
+            Status::Observed => tracing::info!(policy, table, due = summary.due, status, "Observed what is due"),
+        }
+    }
+}
+
+/// The table of a policy, as the catalog has it.
+pub(crate) async fn table(connection: &mut PgConnection, policy: &Retain) -> Result<Table> {
+    catalog::table(connection, &policy.table).await
+}
+
+/// Stops the policy alone, and says why.
+async fn stop(database: &Database, stored: &Stored, node: &str, error: &Error) -> Result<()> {
+    let reason = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    tracing::error!(policy = %stored.name, error = %error, hint = error.hint(),
+        "Policy stopped; mend it and run `ebb apply`");
+    let mut tx = database.read().await?;
+    policy::store::stop(&mut tx, stored, &reason, node).await?;
+    tx.commit().await?;
+    Ok(())
+}

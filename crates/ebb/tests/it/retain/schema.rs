@@ -1,0 +1,179 @@
+//! Schemas as they are: what can be erased is, and what stands in the way is named before anything goes.
+
+use super::users;
+use crate::harness::Ebb;
+
+/// A user table with more, and the refusal that the policy meets.
+async fn refusal(sql: &str, more: &str) -> (String, String) {
+    let ebb =
+        Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz); {sql}"))
+            .await;
+    let error = ebb.try_apply(&users(more)).await.unwrap_err();
+    (error.to_string(), error.hint().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_foreign_key_is_not_consent() {
+    let (said, hint) = refusal("CREATE TABLE orders (id int PRIMARY KEY, staff bigint REFERENCES users)", "").await;
+    assert!(
+        said.contains("public.orders: foreign key orders_staff_fkey (staff) says ON DELETE NO ACTION: nobody has said"),
+        "{said}"
+    );
+    assert!(hint.contains("children = [{ table = \"public.orders\", column = \"staff\""), "{hint}");
+}
+
+#[tokio::test]
+async fn a_large_table_without_an_index_is_refused_with_the_statement_that_mends_it() {
+    let big = "CREATE TABLE logs (user_id bigint REFERENCES users ON DELETE CASCADE, note text);
+        INSERT INTO logs SELECT NULL, repeat('x', 100) FROM generate_series(1, 20000)";
+    let (said, hint) = refusal(big, "").await;
+    assert!(said.contains("public.logs has no index on \"user_id\""), "{said}");
+    assert_eq!(hint, "CREATE INDEX CONCURRENTLY ON \"public\".\"logs\" (\"user_id\")");
+    let (said, _) = refusal(&format!("{big}; CREATE INDEX ON logs (user_id) WHERE note <> ''"), "").await;
+    assert!(said.contains("only part of public.logs is in an index"), "{said}");
+    let fine = Ebb::with(&format!(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); {big}; \
+        CREATE INDEX ON logs (user_id) WHERE user_id IS NOT NULL"
+    ))
+    .await;
+    fine.apply(&users("")).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_named() {
+    let cases = [
+        ("CREATE TABLE a (user_id bigint NOT NULL REFERENCES users ON DELETE SET NULL)", "", "ON DELETE SET NULL would set user_id to null"),
+        ("CREATE TABLE a (user_id bigint REFERENCES users)", "children = [{ table = \"a\", column = \"user_id\", action = \"keep\" }]", "cannot be kept as they are: foreign key a_user_id_fkey forbids it"),
+        ("CREATE TABLE a (user_id bigint REFERENCES users, x text)", "children = [{ table = \"a\", column = \"user_id\", action = \"anonymize\", set = { x = \"null\" } }]", "anonymizing leaves user_id as it is"),
+        ("CREATE TABLE a (user_id bigint)", "children = [{ table = \"a\", column = \"user_id\", action = \"delete\" }]", "no foreign key of public.a has column user_id"),
+        ("CREATE TABLE a (other bigint)", "children = [{ table = \"a\", column = \"user_id\", references = \"id\", action = \"delete\" }]", "public.a: it has no column user_id"),
+        ("CREATE TABLE a (b_id int NOT NULL, id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+          CREATE TABLE b (a_id int NOT NULL REFERENCES a ON DELETE CASCADE, id int PRIMARY KEY);
+          ALTER TABLE a ADD FOREIGN KEY (b_id) REFERENCES b ON DELETE CASCADE", "", "refer to each other in a circle without a nullable or deferrable edge"),
+        ("CREATE TABLE a (id int, user_id bigint REFERENCES users ON DELETE CASCADE, UNIQUE (id)); CREATE TABLE b (a_id int REFERENCES a (id) ON DELETE CASCADE)", "", "public.a: it has no primary key, and rows of other tables refer to it"),
+        ("CREATE TABLE p (user_id bigint, at int) PARTITION BY LIST (at); CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+          CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2); ALTER TABLE p1 ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE", "", "public.p2 lacks the foreign key"),
+        ("CREATE TABLE c () INHERITS (users)", "", "other tables inherit from it"),
+    ];
+    for (sql, more, says) in cases {
+        let (said, _) = refusal(sql, more).await;
+        assert!(said.contains(says), "{sql}\n{said}");
+    }
+    let ebb = Ebb::with("CREATE TABLE users (id bigint, deleted_at timestamptz)").await;
+    let said = ebb.try_apply(&users("")).await.unwrap_err().to_string();
+    assert!(said.contains("it has no primary key: a subject could not be named"), "{said}");
+    for (column, says) in
+        [("deleted_at text", "which is no time"), ("deleted_at timestamptz NOT NULL", "cannot be null")]
+    {
+        let ebb = Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, {column})")).await;
+        let said = ebb.try_apply(&users("")).await.unwrap_err().to_string();
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_edge_that_appears_later_stops_the_policy_until_it_is_approved() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db
+        .execute(
+            "CREATE TABLE reviews (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+        INSERT INTO reviews VALUES (1, 1)",
+        )
+        .await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 12);
+    let stopped: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'users'").await;
+    assert!(stopped.contains("new: public.reviews (user_id) -> public.users (id): delete"), "{stopped}");
+    ebb.apply(&users("")).await;
+    ebb.once("users").await;
+    assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (11, String::new()));
+}
+
+#[tokio::test]
+async fn links_without_a_foreign_key_are_followed_unless_somebody_alive_shares_the_value() {
+    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+        CREATE TABLE guests (id int PRIMARY KEY, email text);
+        INSERT INTO users VALUES (1, 'a@x'), (2, 'b@x'), (3, 'b@x'); INSERT INTO guests VALUES (1, 'a@x'), (2, 'b@x'), (3, NULL)").await;
+    ebb.apply(&users(
+        "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]",
+    ))
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.delete_subject('users', '2')").await;
+    ebb.db.advance("90 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "guests").await), ("2,3".into(), "2,3".into()));
+    let blocked: String = ebb.db.scalar("SELECT blocked FROM ebb.v_deletions WHERE subject_id = '2'").await;
+    assert_eq!(blocked, "a subject who is not deleted has the same email");
+    ebb.db.execute("UPDATE users SET email = 'c@x' WHERE id = 3").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "guests").await), ("3".into(), "3".into()));
+}
+
+#[tokio::test]
+async fn actions_leave_rows_without_their_link() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+        CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users, email text, note text);
+        CREATE TABLE logs (id int PRIMARY KEY, user_id bigint);
+        INSERT INTO users VALUES (1, 'a@x'), (2, 'b@x');
+        INSERT INTO orders VALUES (1, 1, 'a@x', 'n'), (2, 2, 'b@x', 'm'); INSERT INTO logs VALUES (1, 1), (2, 2)",
+    )
+    .await;
+    ebb.apply(&users("children = [{ table = \"orders\", column = \"user_id\", action = \"anonymize\", set = { user_id = \"null\", email = \"'gone'\", note = \"upper(note)\" } },
+        { table = \"logs\", column = \"user_id\", references = \"id\", action = \"keep\" }]")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("90 days").await;
+    ebb.once("users").await;
+    let rows: String = ebb.db.scalar("SELECT string_agg(o::text, ' ' ORDER BY id) FROM orders o").await;
+    assert_eq!(rows, "(1,,gone,N) (2,2,b@x,m)");
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "logs").await), ("2".into(), "1,2".into()));
+}
+
+#[tokio::test]
+async fn rows_that_another_policy_keeps_longer_stay() {
+    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+        CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, created_at timestamptz);
+        INSERT INTO users VALUES (1); INSERT INTO orders VALUES (1, 1, now())").await;
+    let tax = "[[retain]]\nname = \"tax\"\ntable = \"orders\"\ncolumn = \"created_at\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    ebb.apply(tax).await;
+    ebb.apply(&format!("{tax}\n{}", users(""))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.db.scalar::<String>("SELECT (o.id, o.user_id)::text FROM orders o").await, "(1,)");
+    assert_eq!(ebb.list("id", "users").await, "");
+}
+
+#[tokio::test]
+async fn keys_of_every_kind_name_subjects() {
+    let cases = [
+        (
+            "id uuid PRIMARY KEY",
+            "'7d444840-9dc0-11d1-b245-5ffdce74fad2'",
+            "7D444840-9DC0-11D1-B245-5FFDCE74FAD2",
+            "abc",
+        ),
+        ("id text PRIMARY KEY", "'it''s \"quoted\" \\ and ,odd'", "it's \"quoted\" \\ and ,odd", ""),
+        ("id int PRIMARY KEY", "7", "007", "99999999999999"),
+        ("a text, b int, PRIMARY KEY (a, b)", "'e,u', 17", "[\"e,u\", \"17\"]", "[1"),
+    ];
+    for (key, value, id, wrong) in cases {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE users ({key}, deleted_at timestamptz); INSERT INTO users VALUES ({value})"
+        ))
+        .await;
+        ebb.apply(&users("")).await;
+        let delete =
+            |id: &'static str| sqlx::query("SELECT ebb.delete_subject('users', $1)").bind(id).execute(ebb.db.pool());
+        if !wrong.is_empty() {
+            let said = delete(wrong).await.unwrap_err().to_string();
+            assert!(said.contains("no subject of users can have the id"), "{said}");
+        }
+        delete(id).await.unwrap();
+        ebb.db.advance("91 days").await;
+        ebb.once("users").await;
+        assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM users").await, 0, "{key}");
+    }
+}
