@@ -49,6 +49,7 @@ release:
 	$(CARGO) build --release -p ebb-cli
 
 bench: postgres release
+	@bench/peers/install
 	$(CARGO) run --release -p ebb-bench -- $(ARGS)
 
 # MINUTES=10: about how long nodes are killed for.

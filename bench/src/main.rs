@@ -7,6 +7,7 @@ mod footprint;
 mod gentle;
 mod once;
 mod partition;
+mod schedule;
 mod sweep;
 
 use bed::{Goal, Result};
@@ -16,7 +17,9 @@ async fn main() -> std::process::ExitCode {
     let part = std::env::args().nth(1).unwrap_or_else(|| "all".into());
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
-            eprintln!("no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, footprint");
+            eprintln!(
+                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, schedule, footprint"
+            );
             std::process::ExitCode::from(2)
         }
         Ok(goals) => report(&goals),
@@ -47,6 +50,9 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
     }
     if wants("partition") {
         goals.extend(partition::run().await?);
+    }
+    if wants("schedule") || part.starts_with("schedule-") {
+        goals.extend(schedule::run(part).await?);
     }
     if wants("footprint") {
         goals.extend(footprint::run().await?);

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod cli;
+mod dashboard;
 mod demo;
 mod http;
 mod log;

@@ -162,9 +162,10 @@ $$;
 
 -- Ids that grow with time, so that their index does: UUID version 7.
 CREATE FUNCTION ebb.event_id() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (pg_catalog.substr(t.ms, 1, 8) || '-' || pg_catalog.substr(t.ms, 9, 4) || '-7'
-            || pg_catalog.substr(pg_catalog.gen_random_uuid()::text, 16))::uuid
-    FROM (SELECT pg_catalog.lpad(pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint), 12, '0')) AS t (ms)
+    SELECT pg_catalog.encode(pg_catalog.set_bit(pg_catalog.set_bit(pg_catalog.overlay(
+        pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
+        pg_catalog.substr(pg_catalog.int8send((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint), 3), 1, 6),
+        52, 1), 53, 1), 'hex')::uuid
 $$;
 
 -- The id of one occurrence of a recurring event: always the same for the same place in the calendar. UUID version 8 over
@@ -182,11 +183,8 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
         || CASE WHEN pg_catalog.jsonb_typeof(payload -> 'type') = 'string' AND payload ->> 'type' <> '' THEN (payload -> 'type')::text
                 WHEN pg_catalog.jsonb_typeof(payload -> 'event') = 'string' AND payload ->> 'event' <> '' THEN (payload -> 'event')::text
                 ELSE 'null' END
-        || ',"idempotencyKey":"' || id || '","eventId":"' || event || '","due_at":"'
-        || pg_catalog.to_char(due_at AT TIME ZONE 'UTC',
-               CASE WHEN pg_catalog.date_trunc('second', due_at) = due_at
-                    THEN 'YYYY-MM-DD"T"HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"' END)
-        || '","data":' || payload::text || '}'
+        || ',"idempotencyKey":"' || id || '","eventId":"' || event || '","due_at":'
+        || pg_catalog.rtrim(pg_catalog.to_json(due_at AT TIME ZONE 'UTC')::text, '"') || 'Z","data":' || payload::text || '}'
 $$;
 
 -- Wakes the nodes that would sleep past this due time. The caller has written before it asks: a node that was not seen
@@ -252,10 +250,7 @@ DECLARE
     new_id uuid := ebb.event_id();
     known  uuid;
 BEGIN
-    IF (EXISTS (SELECT FROM ebb.policy p WHERE p.kind = 'sink' AND p.name = $1 AND p.enabled)
-        AND $2 >= '1970-01-01Z' AND $2 < '9999-01-01Z' AND octet_length($3::text) <= 1048576
-        AND ($4 IS NULL OR octet_length($4) BETWEEN 1 AND 1024) AND ($5 IS NULL OR $5 > interval '0')
-        AND ($6 IS NULL) = ($7 IS NULL)) IS NOT TRUE THEN
+    IF $4 IS NOT NULL OR $5 <= interval '0' OR ($6 IS NULL) <> ($7 IS NULL) THEN
         PERFORM ebb.event_refuse($1, $2, $3, $4, $5, $6, $7);
     END IF;
     IF $4 IS NOT NULL THEN
@@ -268,8 +263,15 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
+    -- What can be wrong is asked by the same statement: each one more costs as much as half an insert.
     INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, max_late, dedupe_key, subject_policy, subject_id, body)
-    VALUES (new_id, $1, $2, $2, ebb.now(), $5, $4, $6, $7, ebb.event_body(new_id, new_id, $2, $3));
+    SELECT new_id, $1, $2, $2, ebb.now(), $5, $4, $6, $7, ebb.event_body(new_id, new_id, $2, $3)
+    FROM ebb.policy p
+    WHERE p.kind = 'sink' AND p.name = $1 AND p.enabled
+      AND $2 >= '1970-01-01Z' AND $2 < '9999-01-01Z' AND octet_length($3::text) <= 1048576;
+    IF NOT FOUND THEN
+        PERFORM ebb.event_refuse($1, $2, $3, $4, $5, $6, $7);
+    END IF;
     PERFORM ebb.event_wake($2);
     RETURN new_id;
 END
@@ -283,15 +285,16 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     soonest timestamptz;
     ids     uuid[];
-    keyed   boolean;
+    -- The events of a call have ids in a row: one that is random each costs as much as all the rest of it.
+    base    text := ebb.event_id();
+    number  bigint := ('x' || right(base, 12))::bit(48)::bigint;
 BEGIN
     IF jsonb_typeof($1) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'schedule_many: the events are no array' USING ERRCODE = '22023',
             HINT = 'Pass [{"sink": "mail", "due_at": "2030-01-01T09:00:00Z", "payload": {}}, …].';
     END IF;
-    keyed := jsonb_path_exists($1, '$[*] ? (exists(@.dedupe_key))');
-    IF keyed THEN
-        ids := ARRAY(SELECT ebb.event_id() FROM generate_series(1, jsonb_array_length($1)));
+    IF jsonb_path_exists($1, '$[*] ? (exists(@.dedupe_key))') THEN
+        ids := ARRAY(SELECT (left(base, 24) || lpad(to_hex((number + n) & 281474976710655), 12, '0'))::uuid FROM generate_series(1, jsonb_array_length($1)) AS n);
         INSERT INTO ebb.event_key (sink, key, event)
         SELECT g.sink, g.dedupe_key, ids[g.n::integer]
         FROM (SELECT DISTINCT ON (r.sink COLLATE "C", r.dedupe_key COLLATE "C") r.sink, r.dedupe_key, r.n
@@ -302,14 +305,17 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
 
-    RETURN QUERY
+    -- One that is refused takes all of them back, so it does not matter that others are written before it is looked at.
     WITH given AS MATERIALIZED (
-        SELECT COALESCE(ids[r.n::integer], ebb.event_id()) AS id, r.*
+        SELECT COALESCE(ids[r.n::integer], (left(base, 24) || lpad(to_hex((number + r.n) & 281474976710655), 12, '0'))::uuid) AS id, r.*
         FROM ROWS FROM (jsonb_to_recordset($1) AS (sink text, due_at timestamptz, payload jsonb, dedupe_key text, max_late interval,
                                                    subject_policy text, subject_id text))
              WITH ORDINALITY AS r (sink, due_at, payload, dedupe_key, max_late, subject_policy, subject_id, n)
-    ), fine AS MATERIALIZED (
-        SELECT g.* FROM given g
+    ), added AS (
+        INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, max_late, dedupe_key, subject_policy, subject_id, body)
+        SELECT g.id, g.sink, g.due_at, g.due_at, ebb.now(), g.max_late, g.dedupe_key, g.subject_policy, g.subject_id,
+               ebb.event_body(g.id, g.id, g.due_at, g.payload)
+        FROM (SELECT g.* FROM given g ORDER BY g.due_at) AS g
         LEFT JOIN ebb.policy p ON p.kind = 'sink' AND p.name = g.sink AND p.enabled
         WHERE CASE WHEN p.name IS NOT NULL AND g.due_at >= '1970-01-01Z' AND g.due_at < '9999-01-01Z'
                         AND octet_length(g.payload::text) <= 1048576
@@ -317,23 +323,19 @@ BEGIN
                         AND (g.max_late IS NULL OR g.max_late > interval '0')
                         AND (g.subject_policy IS NULL) = (g.subject_id IS NULL) THEN true
                    ELSE ebb.event_refuse(g.sink, g.due_at, g.payload, g.dedupe_key, g.max_late, g.subject_policy, g.subject_id) END
-    ), added AS (
-        INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, max_late, dedupe_key, subject_policy, subject_id, body)
-        SELECT f.id, f.sink, f.due_at, f.due_at, ebb.now(), f.max_late, f.dedupe_key, f.subject_policy, f.subject_id,
-               ebb.event_body(f.id, f.id, f.due_at, f.payload)
-        FROM fine f
-        WHERE f.dedupe_key IS NULL
-           OR EXISTS (SELECT FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key AND k.event = f.id)
-        ORDER BY f.due_at
+          AND (g.dedupe_key IS NULL
+               OR EXISTS (SELECT FROM ebb.event_key k WHERE k.sink = g.sink AND k.key = g.dedupe_key AND k.event = g.id))
     )
-    SELECT CASE WHEN f.dedupe_key IS NULL THEN f.id
-                ELSE (SELECT k.event FROM ebb.event_key k WHERE k.sink = f.sink AND k.key = f.dedupe_key) END
-    FROM fine f ORDER BY f.n;
+    SELECT min(g.due_at),
+           array_agg(CASE WHEN g.dedupe_key IS NULL THEN g.id
+                          ELSE (SELECT k.event FROM ebb.event_key k WHERE k.sink = g.sink AND k.key = g.dedupe_key) END ORDER BY g.n)
+    INTO soonest, ids
+    FROM given g;
 
-    SELECT min((e ->> 'due_at')::timestamptz) INTO soonest FROM jsonb_array_elements($1) AS e;
     IF soonest IS NOT NULL THEN
         PERFORM ebb.event_wake(soonest);
     END IF;
+    RETURN QUERY SELECT unnest(ids);
 END
 $$;
 

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 
 use crate::audit::work::SealWork;
 use crate::audit::{Destination, SigningKey, SubjectKey};
+use crate::expire::sandbox::SandboxState;
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
 use crate::partition::work::PartitionWork;
@@ -209,6 +210,21 @@ impl Engine {
         Ok(wrong)
     }
 
+    /// The sandboxes that the wanted policies should have; missing ones are made where asked to and allowed to.
+    pub async fn sandboxes(&self, wanted: &[Wanted], create: bool) -> Result<Vec<SandboxState>> {
+        let mut states = Vec::new();
+        for want in wanted {
+            let mut tx = self.database.read().await?;
+            let found = match &want.policy {
+                Policy::Expire(expire) if expire.enabled => expire::sandbox::look(&mut tx, expire, create).await?,
+                _ => None,
+            };
+            states.extend(found);
+            tx.commit().await?;
+        }
+        Ok(states)
+    }
+
     /// What `apply` would change.
     pub async fn difference(&self, wanted: &[Wanted]) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
@@ -321,13 +337,6 @@ impl Engine {
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
     }
 
-    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
-        match retain::as_expire(connection, policy).await? {
-            Some(expire) => self.check_expire(connection, &expire).await,
-            None => retain::check(connection, policy).await,
-        }
-    }
-
     /// A schedule's sink is one that the same file has or, for a change at runtime, the database.
     async fn check_schedule(
         &self,
@@ -354,12 +363,19 @@ impl Engine {
         })
     }
 
+    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+        match retain::as_expire(connection, policy).await? {
+            Some(expire) => self.check_expire(connection, &expire).await,
+            None => retain::check(connection, policy).await,
+        }
+    }
+
     async fn check_expire(&self, connection: &mut PgConnection, expire: &Expire) -> Result<()> {
         let key = self.keys.subject()?;
-        let table = catalog::table(connection, &expire.table).await?;
+        let table = catalog::table(connection, &expire.table).await.map_err(|error| error.at_key("table"))?;
         let leaves = catalog::leaves(connection, table.oid).await?;
         let role = expire.role.as_ref().map(pg::Ident::new);
-        expire::store::as_role(connection, role.as_ref()).await?;
+        expire::store::as_role(connection, role.as_ref()).await.map_err(|error| error.at_key("role"))?;
         expire::store::back_from_role(connection, role.as_ref()).await?;
         sqlx::raw_sql("SAVEPOINT ebb_check").execute(&mut *connection).await?;
         let as_written = prepare_all(connection, expire, &table, &leaves, key.clone()).await;
@@ -392,15 +408,16 @@ async fn prepare_all(
 async fn check_names(connection: &mut PgConnection, policy: &Policy) -> Result<()> {
     let Policy::Expire(expire) = policy else { return Ok(()) };
     let checked = async {
-        let table = catalog::table(connection, &expire.table).await?;
-        catalog::column(connection, &table.relation, table.oid, &expire.column).await
+        let table = catalog::table(connection, &expire.table).await.map_err(|error| error.at_key("table"))?;
+        let column = catalog::column(connection, &table.relation, table.oid, &expire.column).await;
+        column.map_err(|error| error.at_key("column"))
     };
     checked.await.map(|_| ()).map_err(|error| error.context(format!("policy {}", expire.name)))
 }
 
-/// Whether a name is that of settings this version acts on.
+/// Whether a name is that of settings.
 fn is_settings(name: &str) -> bool {
-    Kind::Settings.form().sections().contains(&name) && Kind::Settings.is_supported(name)
+    Kind::Settings.form().sections().contains(&name)
 }
 
 /// Adds keys to a spec, also inside its tables; null removes, and a table that becomes empty goes too.

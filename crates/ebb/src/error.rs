@@ -11,6 +11,7 @@ struct Inner {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    key: Option<&'static str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -31,7 +32,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
+        Self(Box::new(Inner { kind, message: message.into(), hint: None, key: None, source: None }))
     }
 
     /// The configuration, or a policy, does not make sense.
@@ -75,6 +76,12 @@ impl Error {
         self
     }
 
+    /// Names the key of the policy that it is about, unless one is named already.
+    pub(crate) fn at_key(mut self, key: &'static str) -> Self {
+        self.0.key.get_or_insert(key);
+        self
+    }
+
     /// Adds what this error came from.
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
@@ -90,6 +97,11 @@ impl Error {
     /// What the operator can do, where there is something.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// The key of the policy that it is about, where that is known.
+    pub fn key(&self) -> Option<&'static str> {
+        self.0.key
     }
 
     /// The configuration or a policy is wrong.

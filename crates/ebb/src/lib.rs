@@ -25,3 +25,4 @@ mod expire;
 
 pub use engine::{Engine, Keys};
 pub use error::{Error, Result};
+pub use expire::sandbox::SandboxState;

@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// Overwrite policies that were changed at runtime.
     #[arg(long)]
     force: bool,
+    /// Create the indexes that it otherwise prints, without holding up writers.
+    #[arg(long)]
+    create_indexes: bool,
     /// Show the difference and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -36,21 +39,32 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         context.engine.migrate().await?;
         create_keys(context)?;
     }
+    // Before the check, which refuses a large table without one.
+    if !indexes(context, &wanted, &args).await? {
+        say!("nothing was changed");
+        return Ok(Outcome::Failed);
+    }
     check(context, &wanted).await?;
     let changes = context.engine.difference(&wanted).await?;
     if args.json {
         output::json(&changes)?;
     } else {
-        print(&changes);
+        print(&changes, args.force);
     }
-    if args.dry_run || changes.is_empty() {
+    if args.dry_run {
+        return Ok(Outcome::Done);
+    }
+    if changes.is_empty() {
+        sandboxes(context, &wanted, &args).await?;
         return Ok(Outcome::Done);
     }
     if !args.yes && confirm::can_ask() && !confirm::ask("apply?")? {
         say!("nothing was changed");
         return Ok(Outcome::Failed);
     }
-    let mut consent = Consent { confirmed: args.yes, reason: args.reason };
+    // Before the policies change: a node that follows at once finds them.
+    sandboxes(context, &wanted, &args).await?;
+    let mut consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
     let by = context.by(args.by.as_deref());
     let applied = match context.engine.apply_with(&wanted, args.force, &by, &consent).await {
         // What the change would make due is said now; whoever can be asked is asked.
@@ -73,6 +87,60 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         say!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
     }
     Ok(Outcome::Done)
+}
+
+/// Prints the indexes that are missing, or makes them; false when somebody said no.
+async fn indexes(context: &Context, wanted: &[Wanted], args: &Args) -> Result<bool> {
+    let missing = context.engine.missing_indexes(wanted).await?;
+    if missing.is_empty() || (args.json && !args.create_indexes) {
+        return Ok(true);
+    }
+    if !args.json {
+        for index in &missing {
+            say!("! no index of {} leads to what {} takes:", index.table, index.policy);
+            say!("    {};", index.statement);
+        }
+    }
+    if args.dry_run {
+        return Ok(true);
+    }
+    if !args.create_indexes {
+        say!("    --create-indexes makes {}", if missing.len() == 1 { "it" } else { "them" });
+        return Ok(true);
+    }
+    let question = match missing.len() {
+        1 => "create it?".to_owned(),
+        several => format!("create these {several} indexes?"),
+    };
+    if !args.yes && confirm::can_ask() && !confirm::ask(&question)? {
+        return Ok(false);
+    }
+    for index in &missing {
+        context.engine.create_index(index).await?;
+        if !args.json {
+            say!("created an index on {}", index.table);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the owners' sandboxes, and prints those that somebody else has to make.
+async fn sandboxes(context: &Context, wanted: &[Wanted], args: &Args) -> Result<()> {
+    let states = context.engine.sandboxes(wanted, true).await?;
+    if args.json {
+        return Ok(());
+    }
+    for state in states.iter().filter(|state| state.created) {
+        say!("+ sandbox of {}: rows of {} go with the rights of its owner, {}", state.policy, state.table, state.owner);
+    }
+    for state in states.iter().filter(|state| !state.present) {
+        say!("! {} has no sandbox: a trigger on {} runs with the node's rights", state.policy, state.table);
+        say!("  as a superuser, or as a member of {} who may create schemas:", state.owner);
+        for line in state.script.lines() {
+            say!("    {line}");
+        }
+    }
+    Ok(())
 }
 
 /// The policies of the file.
@@ -106,7 +174,7 @@ pub(crate) async fn check(context: &Context, wanted: &[Wanted]) -> Result<()> {
         .iter()
         .map(|(position, error)| {
             let mut text = format!("error: {error}");
-            if let Some(line) = context.config.policies.get(*position).and_then(|policy| policy.line) {
+            if let Some(line) = context.config.policies.get(*position).and_then(|policy| policy.line_of(error.key())) {
                 text += &format!("\n --> {file}:{line}");
             }
             if let Some(hint) = error.hint() {
@@ -119,7 +187,7 @@ pub(crate) async fn check(context: &Context, wanted: &[Wanted]) -> Result<()> {
 }
 
 /// One line a policy, one a key that differs.
-pub(crate) fn print(changes: &[Change]) {
+pub(crate) fn print(changes: &[Change], force: bool) {
     if changes.is_empty() {
         say!("the database has what the file says");
     }
@@ -145,7 +213,8 @@ pub(crate) fn print(changes: &[Change]) {
             }
         }
         if let Some(who) = &change.overwrites {
-            say!("    changed at runtime by {who}; overwritten only with --force");
+            let now = if force { "overwritten, as --force says" } else { "overwritten only with --force" };
+            say!("    changed at runtime by {who}; {now}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod once;
 mod partition;
 mod pause;
 mod plan;
+mod plan_page;
 mod policy;
 mod proof;
 pub(crate) mod run;
@@ -26,7 +27,7 @@ mod subject;
 mod token;
 mod trigger;
 mod uninstall;
-mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,32 +2,103 @@
 
 use std::time::Duration;
 
-use ebb::Result;
-use ebb::plan::{Plan, PolicyPlan};
+use ebb::plan::{Forecast, Plan, PolicyPlan};
+use ebb::policy::Term;
 use ebb::retain::TreePlan;
+use ebb::{Error, Result};
+use jiff::Timestamp;
 
-use super::{Context, Outcome, apply, output, words};
+use super::{Context, Outcome, apply, output, plan_page, words};
 
 /// Options of `ebb plan`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The forecast starts here instead of now: a time, a date, or how long from now (30d).
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Forecast so many days: what falls due on each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366))]
+    days: Option<u32>,
+    /// Print as text, or as a page that needs nothing else.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
     /// Print the plan as JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Text,
+    Html,
+}
+
+/// How many days a forecast has when nobody says.
+const DAYS: u32 = 7;
+
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
-    let plan = context.engine.plan(&apply::wanted(context)).await?;
+    let wanted = apply::wanted(context);
+    let plan = context.engine.plan(&wanted).await?;
+    let asked = args.at.is_some() || args.days.is_some() || args.format == Format::Html;
+    let forecasts = match asked {
+        true => {
+            let now = plan.at.timestamp().ok_or_else(|| Error::failed("the database does not know the time"))?;
+            let from = args.at.as_deref().map_or(Ok(now), |text| moment(text, now))?;
+            context.engine.forecast(&wanted, from, args.days.unwrap_or(DAYS)).await?
+        }
+        false => Vec::new(),
+    };
     if args.json {
-        output::json(&plan)?;
+        let mut json = serde_json::to_value(&plan).map_err(|error| Error::failed(error.to_string()))?;
+        if asked {
+            json["forecast"] = serde_json::to_value(&forecasts).map_err(|error| Error::failed(error.to_string()))?;
+        }
+        output::json(&json)?;
+    } else if args.format == Format::Html {
+        say!("{}", plan_page::page(&plan, &forecasts).trim_end());
     } else {
         print(&plan);
+        forecasts.iter().for_each(print_forecast);
     }
     Ok(if plan.has_problems() { Outcome::Problems } else { Outcome::Done })
 }
 
+/// A moment as people write it.
+fn moment(text: &str, now: Timestamp) -> Result<Timestamp> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(at);
+    }
+    if let Ok(date) = text.parse::<jiff::civil::Date>()
+        && let Ok(midnight) = date.to_zoned(jiff::tz::TimeZone::UTC)
+    {
+        return Ok(midnight.timestamp());
+    }
+    let wrong = || {
+        Error::usage(format!("--at {text:?} is neither a time nor a duration"))
+            .with_hint("for example 2027-01-31T02:00:00Z, 2027-01-31, or 30d for thirty days from now")
+    };
+    let ahead = text.parse::<Term>().map_err(|_| wrong())?.as_duration().map_err(|_| wrong())?;
+    now.checked_add(ahead).map_err(|_| wrong())
+}
+
+fn print_forecast(forecast: &Forecast) {
+    say!("\n{}: what falls due of {}", forecast.policy, forecast.table);
+    if let Some(problem) = &forecast.problem {
+        say!("  error: {problem}");
+        return;
+    }
+    if let Some(due) = forecast.due_rows {
+        say!("  {} due at the start already", words::number(due));
+    }
+    let rows = forecast
+        .days
+        .iter()
+        .map(|day| vec![output::time(day.until), words::about(day.rows, day.exact), words::bytes(day.bytes)]);
+    output::table(&["until", "rows", "space"], rows.collect(), "no day was asked for");
+}
+
 fn print(plan: &Plan) {
-    apply::print(&plan.changes);
+    apply::print(&plan.changes, false);
     say!();
     let rows = plan.policies.iter().map(|policy| line(policy, plan)).collect();
     let header = ["policy", "table", "due", "of", "space", "time", "next run"];

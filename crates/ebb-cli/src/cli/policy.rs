@@ -226,7 +226,7 @@ fn state(stored: &Stored, paused: &[Pause]) -> &'static str {
     {
         "paused"
     } else if stored.spec.get("mode").and_then(Value::as_str) == Some("observe") {
-        "observing"
+        "observe"
     } else {
         "active"
     }

@@ -4,25 +4,58 @@ use std::time::Duration;
 
 use ebb::Result;
 use ebb::audit::Moment;
-use ebb::status::{PolicyStatus, Status, UnitStatus};
+use ebb::status::{PolicyStatus, PolicyStorage, Status, UnitStatus};
 
 use super::{Context, Outcome, output, words};
 
 /// Options of `ebb status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Show what the tables of each policy take, from figures that the server keeps.
+    #[arg(long)]
+    storage: bool,
     /// Print everything as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
+    if args.storage {
+        return storage(context, args.json).await;
+    }
     let status = context.engine.status().await?;
     if args.json {
         output::json(&status)?;
     } else {
         print(&status);
     }
+    Ok(Outcome::Done)
+}
+
+async fn storage(context: &Context, json: bool) -> Result<Outcome> {
+    context.begin().await?.commit().await?;
+    let all = context.engine.storage().await?;
+    if json {
+        output::json(&all)?;
+        return Ok(Outcome::Done);
+    }
+    let row = |storage: &PolicyStorage| {
+        let pending = storage.pending.map_or("-".into(), words::number);
+        let sizes = match &storage.problem {
+            Some(problem) => vec![problem.clone(), String::new(), String::new(), String::new()],
+            None => vec![
+                words::about(storage.rows, false),
+                words::bytes(storage.table_bytes),
+                words::bytes(storage.index_bytes),
+                words::bytes(storage.table_bytes + storage.index_bytes),
+            ],
+        };
+        [vec![storage.policy.clone(), storage.table.clone(), words::number(storage.leaves)], sizes, vec![pending]]
+            .concat()
+    };
+    let header = ["policy", "table", "leaves", "rows", "data", "indexes", "total", "pending"];
+    output::table(&header, all.iter().map(row).collect(), "no policy is about a table yet");
+    say!("rows by the last ANALYZE, pending by the last look of a node");
     Ok(Outcome::Done)
 }
 
@@ -128,7 +161,11 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
 fn details(policy: &PolicyStatus, status: &Status) {
     say!("\n{}", policy.policy);
     if let Some(reason) = &policy.reason {
-        say!("  {}: {reason}", policy.state);
+        // "paused by …" says it already.
+        match reason.contains(&policy.state) {
+            true => say!("  {reason}"),
+            false => say!("  {}: {reason}", policy.state),
+        }
     }
     if let Some(remedy) = &policy.remedy {
         say!("  end that with: {remedy}");
@@ -180,7 +217,7 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
             text.push_str(&format!(", {} held by others", run.skipped));
         }
         // What the brake says is said above, and that observing deletes nothing is known.
-        if let Some(error) = run.error.as_ref().filter(|_| ["failed", "stopped"].contains(&run.status.as_str())) {
+        if let Some(error) = run.error.as_ref().filter(|_| !["braked", "observed"].contains(&run.status.as_str())) {
             text.push_str(&format!(": {error}"));
         }
         said.push(text);
@@ -188,11 +225,11 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     let last = unit.last_run.as_ref().map(|run| run.status.as_str());
     match unit.last_success_at {
         Some(success) if unit.failures > 0 => {
-            said.push(format!("failed {} times since its last success {}", unit.failures, ago(success)));
+            said.push(format!("failed {} since its last success {}", times(unit), ago(success)));
         }
         Some(success) if last != Some("success") => said.push(format!("last success {}", ago(success))),
         Some(_) => {}
-        None if unit.failures > 0 => said.push(format!("failed {} times, never succeeded yet", unit.failures)),
+        None if unit.failures > 0 => said.push(format!("failed {}, never succeeded yet", times(unit))),
         None => said.push("no run has succeeded yet".into()),
     }
     if unit.pending_is == Some("last_known") {
@@ -214,6 +251,10 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     said
 }
 
+fn times(unit: &UnitStatus) -> String {
+    output::plural(u64::from(unit.failures.unsigned_abs()), "time")
+}
+
 fn nodes(status: &Status) {
     let alive: Vec<_> = status.nodes.iter().filter(|node| node.alive).collect();
     if alive.is_empty() {
@@ -230,7 +271,7 @@ fn nodes(status: &Status) {
 fn own(status: &Status) {
     for unit in status.own.iter().filter(|unit| unit.failures > 0) {
         let error = unit.last_run.as_ref().and_then(|run| run.error.clone()).unwrap_or_default();
-        say!("own     {} on {} failed {} times: {error}", unit.chore, unit.table, unit.failures);
+        say!("own     {} on {} failed {}: {error}", unit.chore, unit.table, times(unit));
     }
 }
 
@@ -239,6 +280,7 @@ fn audit(status: &Status) {
     let more = if audit.more { "more than " } else { "" };
     match audit.unsealed {
         0 => say!("audit   every record is sealed"),
+        1 => say!("audit   1 record waits for a seal"),
         unsealed => say!("audit   {more}{} records wait for a seal", words::number(unsealed.max(0) as u64)),
     }
     if let Some(blocker) = &audit.blocked_by {

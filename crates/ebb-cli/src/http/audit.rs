@@ -127,43 +127,48 @@ async fn list(
 
 /// What a verification found.
 #[derive(Debug, Serialize, ToSchema)]
-struct VerifyAnswer {
+pub(crate) struct Verified {
     /// Whether everything is as it was sealed.
-    ok: bool,
+    pub(crate) ok: bool,
     /// Blocks that were looked at.
-    blocks: u64,
+    pub(crate) blocks: u64,
     /// Records in them.
-    records: u64,
+    pub(crate) records: u64,
     /// Records that wait for a seal; nothing proves those yet.
-    unsealed: u64,
+    pub(crate) unsealed: u64,
     /// The block that was published outside the database, when there is one.
-    published: Option<i64>,
+    pub(crate) published: Option<i64>,
     /// What is not as it was sealed.
-    problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Recompute every hash, link and signature
 #[utoipa::path(
     get, path = "/v1/audit/verify", tag = "audit",
     responses(
-        (status = 200, description = "What the verification found", body = VerifyAnswer),
+        (status = 200, description = "What the verification found", body = Verified),
         (status = 409, description = "This node has no public key to verify with", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("read"))),
 )]
-async fn verify(_by: By<Read>, State(surface): State<Surface>) -> Result<Json<VerifyAnswer>, Problem> {
+async fn verify(_by: By<Read>, State(surface): State<Surface>) -> Result<Json<Verified>, Problem> {
+    verified(&surface).await.map(Json)
+}
+
+/// Recomputes everything.
+pub(crate) async fn verified(surface: &Surface) -> Result<Verified, Problem> {
     let Some(trust) = surface.trust.as_ref() else {
         return Err(Problem::new(Sort::Conflict, "this node has no key to verify the audit with")
             .hint("set [audit] signing_key and run `ebb apply`"));
     };
     let (keys, published) = trust.read()?;
     let report = audit::verify(surface.engine.database(), &keys, published.as_ref()).await?;
-    Ok(Json(VerifyAnswer {
+    Ok(Verified {
         ok: report.is_ok(),
         blocks: report.blocks,
         records: report.records,
         unsealed: report.unsealed,
         published: published.map(|published| published.number),
         problems: report.problems.iter().map(ToString::to_string).collect(),
-    }))
+    })
 }

@@ -3,9 +3,9 @@
 //! document.
 
 mod audit;
-mod auth;
+pub(crate) mod auth;
 mod control;
-mod extract;
+pub(crate) mod extract;
 mod guard;
 mod health;
 mod idempotency;
@@ -34,7 +34,15 @@ use tower_http::compression::CompressionLayer;
 use tower_http::decompression::RequestDecompressionLayer;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::dashboard;
+
+pub(crate) use audit::{Verified, verified as verify};
+pub(crate) use control::find as find_policy;
+pub(crate) use extract::{Path, Query};
 pub(crate) use health::recorder;
+pub(crate) use peer::Peer;
+pub(crate) use policies::{KeyChange, preview as preview_policy};
+pub(crate) use problem::{Problem, Sort};
 pub(crate) use serve::{acceptor, bind, may_listen, serve};
 
 /// No body is larger, unpacked.
@@ -45,10 +53,10 @@ const CONNECTIONS: u32 = 16;
 /// What the handlers need.
 #[derive(Clone)]
 pub(crate) struct Surface {
-    engine: Engine,
+    pub(crate) engine: Engine,
     metrics: PrometheusHandle,
     prefix: Arc<str>,
-    gate: Arc<auth::Gate>,
+    pub(crate) gate: Arc<auth::Gate>,
     trusted_proxies: Arc<[Network]>,
     trust: Option<Arc<trust::Trust>>,
     stage: stream::Stage,
@@ -78,6 +86,7 @@ pub(crate) fn app(surface: Surface) -> Router {
         .merge(api)
         .merge(health::router())
         .merge(openapi::router(&document))
+        .merge(dashboard::router(&document))
         .fallback(guard::not_found)
         .method_not_allowed_fallback(guard::wrong_method)
         .layer(RequestDecompressionLayer::new())
@@ -102,9 +111,9 @@ fn api() -> (Router<Surface>, utoipa::openapi::OpenApi) {
 }
 
 /// The database has no place for a zero byte in a text.
-fn no_zero(text: Option<String>, field: &str) -> Result<Option<String>, problem::Problem> {
+fn no_zero(text: Option<String>, field: &str) -> Result<Option<String>, Problem> {
     match text {
-        Some(text) if text.contains('\0') => Err(problem::Problem::field(field, "contains a zero byte")),
+        Some(text) if text.contains('\0') => Err(Problem::field(field, "contains a zero byte")),
         text => Ok(text),
     }
 }

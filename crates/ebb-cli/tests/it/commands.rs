@@ -53,10 +53,7 @@ async fn a_policy_is_listed_shown_changed_and_its_history_told() {
     assert!(set.contains("version 2") && set.contains(r#"every: "1h" -> "30m""#), "{set}");
     assert!(shell.ok(&["policy", "set", "old-keys", "every=30m"]).contains("already"));
     let shown = shell.ok(&["policy", "show", "old-keys"]);
-    assert!(
-        shown.contains("# version 2") && shown.contains("by bob") && shown.contains("# state: observing"),
-        "{shown}"
-    );
+    assert!(shown.contains("# version 2") && shown.contains("by bob") && shown.contains("# state: observe"), "{shown}");
 
     // What is shown can be pasted into a file, and the file then differs in nothing.
     let pasted = CONFIG.split("[[expire]]").next().unwrap().to_owned() + &shown + "\n[once.orders]\nttl = \"1h\"\n";
@@ -88,7 +85,7 @@ async fn wrong_names_keys_and_values_are_told_with_what_would_be_right() {
     assert!(shell.fails(2, &["policy", "set", "old-keys", "table=public.kk"]).contains("did you mean public.k?"));
     assert!(shell.fails(2, &["pause", "old-kes"]).contains("did you mean"));
     assert!(shell.fails(2, &["pause", "orders"]).contains("namespace"));
-    assert!(shell.fails(2, &["trigger", "old-keys:sweep"]).contains("chores are"));
+    assert!(shell.fails(2, &["trigger", "old-keys:mow"]).contains("chores are"));
     assert!(shell.fails(2, &["trigger", "nope"]).contains("there is no policy nope"));
     assert!(shell.fails(2, &["resume", "old-keys", "--allow", "10"]).contains("has not stopped anything"));
     assert!(shell.fails(2, &["resume", "old-keys", "--allow", "0"]).contains("--allow"));
@@ -106,12 +103,101 @@ async fn apply_says_what_is_wrong_at_its_line_and_nothing_else() {
         let told = shell.ebb(args);
         assert_eq!(told.code, 2, "{told:?}");
         assert!(
-            told.err.contains("there is no table public.nope") && told.err.contains("--> ebb.toml:8"),
+            told.err.contains("there is no table public.nope") && told.err.contains("--> ebb.toml:11"),
             "{}",
             told.err
         );
         assert_eq!(told.out, "");
     }
+}
+
+#[tokio::test]
+async fn what_the_catalog_says_is_told_at_its_key() {
+    let (_database, shell) = applied().await;
+    for (from, to, line) in [
+        ("column = \"expires_at\"", "column = \"expire\"", 12),
+        ("column = \"expires_at\"", "column = \"id\"", 12),
+        ("every = \"1h\"", "where = \"id = count(*)\"", 13),
+        ("every = \"1h\"", "role = \"no-such-role\"", 13),
+        ("every = \"1h\"", "action = { set = { nothing = \"1\" } }", 13),
+    ] {
+        shell.write("ebb.toml", &CONFIG.replace(from, to));
+        let told = shell.fails(2, &["apply", "--yes"]);
+        assert!(told.contains(&format!("--> ebb.toml:{line}")), "{to}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn apply_overwrites_a_runtime_change_only_when_told_to() {
+    let (_database, shell) = applied().await;
+    shell.ok(&["policy", "set", "old-keys", "every=30m", "--by", "bob"]);
+    shell.write("ebb.toml", &CONFIG.replace("every = \"1h\"", "every = \"2h\""));
+    let told = shell.fails(1, &["apply", "--yes"]);
+    assert!(told.contains("changed at runtime by bob; overwritten only with --force"), "{told}");
+    let told = shell.ok(&["apply", "--yes", "--force"]);
+    assert!(told.contains("changed at runtime by bob; overwritten, as --force says"), "{told}");
+    assert!(shell.ok(&["policy", "show", "old-keys"]).contains("every = \"2h\""));
+}
+
+#[tokio::test]
+async fn apply_prints_the_index_that_is_missing_and_makes_it_when_told_to() {
+    let database = database().await;
+    database
+        .execute(
+            "CREATE TABLE public.k (id int, expires_at timestamptz, filler text);
+             INSERT INTO public.k SELECT n, now() + interval '1 day', repeat('x', 1000) FROM generate_series(1, 2000) n",
+        )
+        .await;
+    let shell = Shell::new(&database, CONFIG);
+    let told = shell.ok(&["apply", "--yes"]);
+    let statement = "CREATE INDEX CONCURRENTLY ON \"public\".\"k\" (\"expires_at\");";
+    assert!(told.contains(statement) && told.contains("--create-indexes"), "{told}");
+    let indexed = "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = 'public.k'::regclass AND indisvalid)";
+    assert!(!database.scalar::<bool>(indexed).await);
+    assert!(shell.ok(&["apply", "--dry-run", "--create-indexes"]).contains(statement));
+    assert!(!database.scalar::<bool>(indexed).await);
+    let told = shell.ok(&["apply", "--yes", "--create-indexes"]);
+    assert!(told.contains("created an index on public.k"), "{told}");
+    assert!(database.scalar::<bool>(indexed).await);
+    assert!(!shell.ok(&["apply", "--yes"]).contains("CREATE INDEX"));
+}
+
+#[tokio::test]
+async fn apply_makes_the_owners_sandbox_or_prints_it() {
+    let server = ebb_testkit::own_server();
+    let database = ebb_testkit::empty_database_on(&server).await;
+    database
+        .execute(&format!(
+            "CREATE ROLE ebb_owner LOGIN; CREATE ROLE ebb_node LOGIN; CREATE ROLE app; GRANT CREATE ON DATABASE {} TO ebb_owner;
+             CREATE TABLE public.k (id int, expires_at timestamptz); CREATE INDEX ON public.k (expires_at);
+             INSERT INTO public.k SELECT n, now() - interval '1 hour' FROM generate_series(1, 40) n;
+             ALTER TABLE public.k OWNER TO app; GRANT SELECT ON public.k TO ebb_owner, ebb_node",
+            database.name()
+        ))
+        .await;
+    let owner = Shell::at(&database.url().replace("postgres@", "ebb_owner@"), CONFIG);
+    let told = owner.ok(&["apply", "--yes"]);
+    assert!(told.contains("! old-keys has no sandbox") && told.contains("SECURITY DEFINER"), "{told}");
+    let script: String =
+        told.lines().filter_map(|line| line.strip_prefix("    ")).fold(String::new(), |all, line| all + line + "\n");
+    let script = &script[script.find("CREATE SCHEMA").unwrap()..];
+    let node = Shell::at(&database.url().replace("postgres@", "ebb_node@"), CONFIG);
+    let told = node.fails(1, &["run", "--once", "--only", "old-keys"]);
+    assert!(told.contains("permission denied") && told.contains("ebb doctor"), "{told}");
+    let doctor = owner.fails(3, &["doctor", "--role", "ebb_node"]);
+    assert!(doctor.contains("GRANT DELETE"), "{doctor}");
+    database.execute(script).await;
+    node.ok(&["run", "--once", "--only", "old-keys"]);
+    assert_eq!(database.scalar::<i64>("SELECT count(*) FROM public.k").await, 0);
+    assert!(!owner.ok(&["apply", "--yes"]).contains("sandbox"));
+    let doctor = owner.ebb(&["doctor", "--role", "ebb_node"]).out;
+    assert!(!doctor.contains("GRANT DELETE"), "{doctor}");
+    // Whoever may becomes the owner and makes it without a word from anybody else.
+    let superuser = Shell::new(&database, &CONFIG.replace("every = \"1h\"", "where = \"id > 0\""));
+    let told = superuser.ok(&["apply", "--yes"]);
+    assert!(told.contains("+ sandbox of old-keys: rows of public.k go with the rights of its owner, app"), "{told}");
+    superuser.ok(&["uninstall", "--yes", "--force"]);
+    assert!(database.scalar::<bool>("SELECT to_regnamespace('ebb_sandbox') IS NULL").await);
 }
 
 #[tokio::test]

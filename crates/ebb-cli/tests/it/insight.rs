@@ -493,3 +493,53 @@ fn as_role(url: &str, role: &str) -> String {
     let (_, host) = rest.rsplit_once('@').unwrap();
     format!("{scheme}://{role}@{host}")
 }
+
+#[tokio::test]
+async fn the_forecast_counts_what_falls_due_day_by_day() {
+    let database = database().await;
+    database
+        .execute(
+            "CREATE TABLE public.k (id int, created_at timestamptz); CREATE INDEX ON public.k (created_at);
+             INSERT INTO public.k SELECT n, now() - interval '10 days' + n * interval '12 hours' + interval '1 minute'
+             FROM generate_series(0, 19) n;
+             ANALYZE public.k",
+        )
+        .await;
+    let config = "[[expire]]\nname = \"k<b>\"\ntable = \"public.k\"\ncolumn = \"created_at\"\nolder_than = \"5d\"\nwhere = \"id <> 11\"\n"
+        .replace("k<b>", "k");
+    let (code, plan) = json(database.url(), &config, &["plan", "--days", "3", "--json"]).await;
+    assert_eq!(code, 0, "{plan}");
+    let forecast = &plan["forecast"][0];
+    assert_eq!(forecast["due_rows"], 10, "{forecast}");
+    let rows: Vec<u64> = forecast["days"].as_array().unwrap().iter().map(|day| day["rows"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [1, 2, 2], "the filter holds, and no row counts twice: {forecast}");
+    assert!(forecast["days"][0]["exact"].as_bool().unwrap());
+    let (_, later) = json(database.url(), &config, &["plan", "--at", "2d", "--days", "1", "--json"]).await;
+    assert_eq!((&later["forecast"][0]["due_rows"], &later["forecast"][0]["days"][0]["rows"]), (&13.into(), &2.into()));
+    let (code, page) = ebb(database.url(), &config, &["plan", "--days", "2", "--format", "html"]).await;
+    assert!(code == 0 && page.contains("<!doctype html>") && page.contains("Forecast: k"), "{page}");
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<script"), "{page}");
+    let (code, told) = ebb(database.url(), &config, &["plan", "--at", "soon"]).await;
+    assert!(code == 2 && told.contains("neither a time nor a duration"), "{told}");
+    let left: i64 = database.scalar("SELECT count(*) FROM public.k").await;
+    assert_eq!(left, 20);
+}
+
+#[tokio::test]
+async fn storage_is_told_from_kept_figures() {
+    let database = database().await;
+    keys(&database, true).await;
+    database.execute("ANALYZE public.k").await;
+    assert_eq!(ebb(database.url(), KEYS, &["apply", "--yes"]).await.0, 0);
+    // The only policy's; `json` reads the first object.
+    let (code, told) = json(database.url(), KEYS, &["status", "--storage", "--json"]).await;
+    let rows: i64 = database.scalar("SELECT count(*) FROM public.k").await;
+    let bytes: i64 = database.scalar("SELECT pg_total_relation_size('public.k')").await;
+    assert_eq!(
+        (code, told["table"].as_str(), told["rows"].as_i64(), told["leaves"].as_i64()),
+        (0, Some("public.k"), Some(rows), Some(1))
+    );
+    assert_eq!(told["table_bytes"].as_i64().unwrap() + told["index_bytes"].as_i64().unwrap(), bytes);
+    let (code, table) = ebb(database.url(), KEYS, &["status", "--storage"]).await;
+    assert!(code == 0 && table.contains("public.k"), "{table}");
+}

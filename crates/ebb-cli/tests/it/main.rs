@@ -4,6 +4,7 @@
 
 mod commands;
 mod demo;
+mod deploy;
 mod faults;
 mod http;
 mod insight;

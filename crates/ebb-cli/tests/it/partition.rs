@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebb_testkit::{Node, TestDatabase, database, server};
 
@@ -65,8 +65,9 @@ async fn killed_at_every_step(shell: &Shell, db: &TestDatabase, args: &[&str], d
     let mut kills = 0;
     for step in 1.. {
         let mut node = Node::spawn(Path::new(env!("CARGO_BIN_EXE_ebb")), db.url(), &config, args);
-        let wanted = format!("step {step}/");
+        let (wanted, began) = (format!("step {step}/"), Instant::now());
         let ended = loop {
+            assert!(began.elapsed() < Duration::from_secs(90), "neither a step nor an end:\n{}", node.output());
             let lines = node.lines();
             if lines.iter().any(|line| line.contains(done)) {
                 break true;

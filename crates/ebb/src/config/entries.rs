@@ -1,5 +1,5 @@
 //! The entries that `ebb apply` brings to the database: policies, namespaces, sinks and settings.
-//! Invariant: what this version does not run is refused at its line instead of being left undone in silence.
+//! Invariant: what is not known there is refused at its line instead of being left undone in silence.
 
 use serde_json::Value;
 
@@ -34,15 +34,6 @@ pub(super) fn check_sections(document: &Document) -> Vec<Diagnostic> {
             continue;
         }
         let kind = applied_sections().find(|(section, _)| *section == name).map(|(_, kind)| kind);
-        if let Some(kind) = kind.filter(|kind| !kind.is_supported(name)) {
-            let message = match kind.form() {
-                Form::List(_) => format!("this version of Ebb does not run {} policies yet", kind.heading("*")),
-                Form::Named(_) => format!("this version of Ebb does not support {} yet", kind.heading("*")),
-                Form::Sections(_) => format!("this version of Ebb does not support {} yet", kind.heading(name)),
-            };
-            wrong.push(Diagnostic::new(at(Spot::Value), message).hint("take it out"));
-            continue;
-        }
         match kind.map(Kind::form) {
             Some(Form::List(_)) if !value.as_array().is_some_and(|items| items.iter().all(Value::is_object)) => {
                 let diagnostic = Diagnostic::new(at(Spot::Value), format!("`{name}` is a list of policies"));
@@ -143,13 +134,12 @@ fn entries(document: &Document) -> Vec<Entry<'_>> {
             })),
         }
     }
-    entries.retain(|entry| entry.kind.is_supported(&entry.name));
     entries
 }
 
 /// Reads all entries; what is wrong with them goes to `wrong`.
 pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<PolicySpec> {
-    let lists = Kind::ALL.into_iter().filter(|kind| kind.is_supported("")).filter_map(|kind| match kind.form() {
+    let lists = Kind::ALL.into_iter().filter_map(|kind| match kind.form() {
         Form::List(section) => Some(section),
         _ => None,
     });
@@ -168,7 +158,13 @@ pub(super) fn read(document: &Document, wrong: &mut Vec<Diagnostic>) -> Vec<Poli
             spec.remove("name");
         }
         match Policy::parse(kind, &name, &spec) {
-            Ok(policy) => policies.push(PolicySpec { kind, name, spec, policy, line: document.line(&path) }),
+            Ok(policy) => {
+                let line_of = |key: &String| {
+                    Some((key.clone(), document.line(&[&path[..], std::slice::from_ref(key)].concat())?))
+                };
+                let key_lines = spec.keys().filter_map(line_of).collect();
+                policies.push(PolicySpec { kind, name, spec, policy, line: document.line(&path), key_lines });
+            }
             Err(errors) => wrong.extend(located(document, &path, errors)),
         }
     }

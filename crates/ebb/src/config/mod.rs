@@ -9,6 +9,7 @@ mod network;
 mod secret;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -61,6 +62,15 @@ pub struct PolicySpec {
     pub policy: Policy,
     /// The line of the file on which it starts; absent when only the environment has it.
     pub line: Option<usize>,
+    /// The lines of its keys, as far as the file has them.
+    pub key_lines: BTreeMap<String, usize>,
+}
+
+impl PolicySpec {
+    /// The line of a key, or where the policy starts.
+    pub fn line_of(&self, key: Option<&str>) -> Option<usize> {
+        key.and_then(|key| self.key_lines.get(key).copied()).or(self.line)
+    }
 }
 
 impl Config {

@@ -206,7 +206,7 @@ impl AuditSettings {
         let r = &mut reader;
         let signing_key = secret(r, "signing_key", |text| key_file(text, base));
         let subject_key = secret(r, "subject_key", |text| key_file(text, base));
-        let publish = secret(r, "publish", |text| key_file(text, base)).and_then(|file| file.path().map(PathBuf::from));
+        let publish = published(r, base);
         for key in ["report_at", "period_keys"] {
             r.not_yet(key);
         }
@@ -238,6 +238,20 @@ fn key_file(text: &str, base: &Path) -> Result<Secret, Invalid> {
     match secret.path() {
         Some(_) => Ok(secret),
         None => Err(Invalid::new("this is kept in a file").hint("write file:PATH; a path is relative to this file")),
+    }
+}
+
+/// Where seals go is no secret, and is written like the keys beside it.
+fn published(r: &mut Reader<'_>, base: &Path) -> Option<PathBuf> {
+    let text = r.text("publish", "\"file:ebb-audit.seal\"")?;
+    match text.strip_prefix("file:") {
+        Some(path) if !path.is_empty() => Some(base.join(path)),
+        _ => {
+            let path = if text.is_empty() || text.contains(':') { "ebb-audit.seal" } else { &text };
+            let hint = format!("write \"file:{path}\"; a path is relative to this file");
+            r.refuse("publish", Invalid::new("seals are published to a file").hint(hint));
+            None
+        }
     }
 }
 

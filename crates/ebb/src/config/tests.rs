@@ -116,7 +116,8 @@ fn bad_values_point_at_the_value() {
         ("every = \"0s\"", "at least 1s"),
         ("every = \"-5m\"", "cannot be negative"),
         ("every = \"99999999999y\"", "1000 years"),
-        ("every = \"90\"", "did you mean \"90d\"?"),
+        ("every = \"90\"", "with its unit"),
+        ("every = \"5\"", "for example \"5s\" or \"5d\""),
         ("every = 90", "not the number 90"),
         ("at = 02:00", "times are written in quotes"),
         ("batch = { rows = 99999999999999999999 }", "too large"),
@@ -141,9 +142,7 @@ fn syntax_errors_look_the_same() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused_at_its_line() {
-    let said = refusal("[[retain]]\nname = \"users\"\nnotify = \"mail\"\n", &[]);
-    assert!(said.contains("this version of Ebb does not support `notify` yet\n --> ebb.toml:3:1"), "{said}");
+fn settings_that_contradict_themselves_are_refused_at_their_line() {
     assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
     assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
     assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));
@@ -253,4 +252,13 @@ fn a_file_is_found_by_name_and_a_named_one_must_exist() {
     let missing = Config::load(Some(&dir.join("none.toml")), &env).unwrap_err();
     assert!(missing.is_config() && missing.to_string().contains("none.toml cannot be read"));
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn where_seals_go_is_no_secret() {
+    let told = refusal("[audit]\npublish = \"/var/lib/seals\"\n", &[]);
+    assert!(told.contains("write \"file:/var/lib/seals\"") && !told.contains("secret"), "{told}");
+    assert!(told.contains("publish = \"/var/lib/seals\""), "nothing is masked: {told}");
+    let config = Config::from_str("[audit]\npublish = \"file:a.seal\"\n", "ebb.toml", &Env::default()).unwrap();
+    assert_eq!(config.audit.publish.as_deref(), Some(std::path::Path::new("a.seal")));
 }

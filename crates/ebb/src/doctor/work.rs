@@ -168,6 +168,7 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
             let text = format!("more than {unsealed} records wait for a seal");
             findings.push(Finding::warn("audit", None, text).fix(Fix::command("ebb run --once --only audit")));
         }
+        Some(_) if unsealed == 1 => findings.push(Finding::ok("audit", "1 record waits for the next seal")),
         Some(_) => findings.push(Finding::ok("audit", format!("{unsealed} records wait for the next seal"))),
     }
     if let Some(blocker) = blocker {

@@ -90,13 +90,16 @@ pub(crate) enum Clock {
     Ebb,
     /// `now()`, for looking ahead where there is no `ebb` schema yet.
     Server,
+    /// A moment that was asked about.
+    At(Timestamp),
 }
 
 impl Clock {
-    fn now(self) -> &'static str {
+    fn now(self) -> String {
         match self {
-            Clock::Ebb => "ebb.now()",
-            Clock::Server => "now()",
+            Clock::Ebb => "ebb.now()".to_owned(),
+            Clock::Server => "now()".to_owned(),
+            Clock::At(moment) => format!("timestamptz {}", Literal(&moment.to_string())),
         }
     }
 }
@@ -122,12 +125,13 @@ impl Due {
         column: &Column,
         clock: Clock,
     ) -> Result<Due> {
-        let time = TimeType::of(column, policy.unit)?;
+        let key = if policy.unit.is_some() { "unit" } else { "column" };
+        let time = TimeType::of(column, policy.unit).map_err(|error| error.at_key(key))?;
         let zone = Literal(policy.zone.name()).to_string();
         let older_than = policy.older_than.as_ref().map(|term| Age::new(term.to_interval()));
         let moment = match &older_than {
-            Some(age) => age.before(clock.now(), &zone),
-            None => clock.now().to_owned(),
+            Some(age) => age.before(&clock.now(), &zone),
+            None => clock.now(),
         };
         let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
         let (cutoff, text): (jiff_sqlx::Timestamp, String) =
@@ -154,9 +158,14 @@ impl Due {
         self.time.sql_type()
     }
 
-    /// The whole condition of time.
-    pub(crate) fn condition(&self) -> String {
-        format!("{} {} {}", self.column, self.time.comparison(), self.literal)
+    /// The cutoff of this run, as a constant of the column's type.
+    pub(crate) fn cutoff_constant(&self) -> &str {
+        &self.literal
+    }
+
+    /// The whole condition of time, for a cutoff of the column's type.
+    pub(crate) fn condition_at(&self, cutoff: &str) -> String {
+        format!("{} {} {cutoff}", self.column, self.time.comparison())
     }
 
     /// When a value of the column became due.

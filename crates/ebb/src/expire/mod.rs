@@ -4,7 +4,9 @@
 
 pub(crate) mod brake;
 pub(crate) mod due;
+pub(crate) mod sandbox;
 pub(crate) mod shape;
+pub(crate) mod statement;
 pub(crate) mod store;
 pub(crate) mod work;
 
@@ -43,6 +45,11 @@ pub(crate) struct Sweep {
     second_pass: bool,
     skip_locked: bool,
     skipped: u64,
+    /// Rows that others refer to were met: batches go around them, and this is why.
+    around: bool,
+    referenced: Option<String>,
+    /// Rows on a page, for ways that count pages.
+    rows_per_page: f64,
     /// Where the batch at work began: a commit that fails takes back what its statements did.
     began: Option<(Way, VecDeque<Range>, bool)>,
     subject_key: Option<Arc<SubjectKey>>,
@@ -75,7 +82,8 @@ pub(crate) async fn target_by(
     leaf: &Leaf,
     clock: Clock,
 ) -> Result<Target> {
-    let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
+    let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await;
+    let column = column.map_err(|error| error.at_key("column"))?;
     let due = Due::fix(connection, policy, &column, clock).await?;
     let role = policy.role.as_ref().map(Ident::new);
     store::as_role(connection, role.as_ref()).await?;
@@ -87,7 +95,7 @@ pub(crate) async fn target_by(
                 filter.usable_on(&table.relation, &leaf.relation)?;
                 Ok(filter)
             });
-            Some(usable.map_err(|error| error.context(format!("`where` of {}", policy.name)))?)
+            Some(usable.map_err(|error| error.context(format!("`where` of {}", policy.name)).at_key("where"))?)
         }
     };
     let act = match &policy.action {
@@ -95,14 +103,15 @@ pub(crate) async fn target_by(
         Action::Set(changes) => {
             let mut checked = Vec::new();
             for (name, value) in changes {
-                let column = catalog::column(connection, &leaf.relation, leaf.oid, name).await?.name;
+                let column = catalog::column(connection, &leaf.relation, leaf.oid, name).await;
+                let column = column.map_err(|error| error.at_key("action"))?.name;
                 let change = expression::change(connection, &table.relation, &column, value)
                     .await
                     .and_then(|change| {
                         change.value.usable_on(&table.relation, &leaf.relation)?;
                         Ok(change)
                     })
-                    .map_err(|error| error.context(format!("`set` of {name} in {}", policy.name)))?;
+                    .map_err(|error| error.context(format!("`set` of {name} in {}", policy.name)).at_key("action"))?;
                 checked.push((column, change));
             }
             Act::Set(checked)
@@ -113,7 +122,7 @@ pub(crate) async fn target_by(
         AuditDetail::Batch => None,
         AuditDetail::Rows => Some(store::key_columns(connection, leaf.oid).await?),
     };
-    Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key })
+    Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key, sandbox: None })
 }
 
 impl Sweep {
@@ -125,7 +134,8 @@ impl Sweep {
         leaf: &Leaf,
         subject_key: Option<Arc<SubjectKey>>,
     ) -> Result<Sweep> {
-        let target = target(connection, &policy, table, leaf).await?;
+        let mut target = target(connection, &policy, table, leaf).await?;
+        target.sandbox = sandbox::find(connection, policy.name.as_str(), table, leaf.oid, &target).await?;
         if target.key.is_some() && subject_key.is_none() {
             return Err(Error::config(format!("policy {} records rows, and there is no subject key", policy.name))
                 .with_hint("set subject_key in [audit] and run `ebb apply`, which creates it"));
@@ -140,9 +150,21 @@ impl Sweep {
             (Shape::Physical { .. }, BatchSize::Adaptive) => Way::Pages { next: 0, end: pages },
             (Shape::Physical { .. }, BatchSize::Fixed { .. }) => Way::Rows { after: "(0,0)".into() },
         };
-        let (passed_by, second_pass, skip_locked, skipped) = (VecDeque::new(), false, false, 0);
-        let began = None;
-        Ok(Sweep { policy, target, way, shape, passed_by, second_pass, skip_locked, skipped, began, subject_key })
+        Ok(Sweep {
+            policy,
+            target,
+            way,
+            shape,
+            passed_by: VecDeque::new(),
+            second_pass: false,
+            skip_locked: false,
+            skipped: 0,
+            around: false,
+            referenced: None,
+            rows_per_page: rows_per_page(leaf, pages),
+            began: None,
+            subject_key,
+        })
     }
 
     /// The pacer that fits the policy and the way.
@@ -176,7 +198,14 @@ impl Sweep {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
         self.began = Some((self.way.clone(), self.passed_by.clone(), self.second_pass));
         store::bound(batch.connection(), LOCK_WAIT).await?;
-        let swept = store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?;
+        let swept = if self.around {
+            let connection = batch.connection();
+            let (swept, why) = store::sweep_around(connection, &self.target, &range, self.skip_locked).await?;
+            self.referenced = why.or(self.referenced.take());
+            swept
+        } else {
+            store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?
+        };
         if swept.again > 0 {
             return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")
                 .with_hint("add a `where` that is false for a row that has been changed"));
@@ -194,6 +223,9 @@ impl Sweep {
             self.move_on(&range, &swept);
         }
         let more = !matches!(self.way, Way::Done) || self.begin_second_pass();
+        if !more && self.referenced.is_some() {
+            self.skipped = store::count_due_in_leaf(batch.connection(), &self.target, 100_000).await?;
+        }
         Ok(Outcome { changed: swept.rows as u64, more })
     }
 
@@ -228,7 +260,7 @@ impl Sweep {
     /// After the second look at a range: what is still there stays for the next run, counted.
     async fn after_second_look(&mut self, batch: &mut Batch, range: &Range, swept: &Swept) -> Result<()> {
         let limit = match range {
-            Range::Pages { .. } => None,
+            Range::Pages { .. } | Range::At { .. } => None,
             Range::Rows { limit, .. } | Range::Keys { limit, .. } => Some(*limit),
         };
         if limit.is_some_and(|limit| swept.picked as u64 >= limit && swept.rows > 0) {
@@ -285,6 +317,12 @@ fn looked_at(range: &Range, swept: &Swept) -> Range {
     }
 }
 
+/// As the statistics have it; a table that nobody has counted is taken for a dense one.
+fn rows_per_page(leaf: &Leaf, pages: u64) -> f64 {
+    const DENSE: f64 = 100.0;
+    if leaf.rows == 0 { DENSE } else { (leaf.rows as f64 / pages.max(1) as f64).max(1.0) }
+}
+
 impl Chore for Sweep {
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
         self.step(batch).boxed()
@@ -302,6 +340,11 @@ impl Chore for Sweep {
                 Recovery::Again
             }
             Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
+            // One row that must stay is no reason for the others to stay.
+            _ if store::is_referenced(error) && !self.around => {
+                self.around = true;
+                Recovery::Smaller
+            }
             _ => Recovery::GiveUp,
         }
     }
@@ -316,5 +359,17 @@ impl Chore for Sweep {
 
     fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    fn rows_in(&self, size: u64) -> u64 {
+        match self.way {
+            Way::Pages { .. } => (size as f64 * self.rows_per_page).ceil() as u64,
+            _ => size,
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let why = self.referenced.as_ref()?;
+        Some(format!("rows that others refer to stay ({why})"))
     }
 }

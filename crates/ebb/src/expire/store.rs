@@ -1,45 +1,12 @@
-//! The sweep's SQL over users' tables, composed from quoted names, checked expressions and constants only.
-//! Invariants: every DELETE and UPDATE carries the whole condition itself; ctids are used with ONLY, leaf by leaf.
+//! What a sweep does on a connection: looks that bound a batch, the statement that changes rows (directly, or through the
+//! owner's sandbox), counts, the brake's row, VACUUM. The statements themselves are composed in `statement.rs`.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::due::Due;
+pub(crate) use super::statement::{Act, Place, Range, Target};
 use crate::audit::Moment;
-use crate::pg::expression::{Change, Expression};
-use crate::pg::{Ident, Literal, Relation};
-use crate::{Result, sql};
-
-/// What happens to a due row.
-#[derive(Debug, Clone)]
-pub(crate) enum Act {
-    Delete,
-    /// `SET` list.
-    Set(Vec<(Ident, Change)>),
-}
-
-/// One leaf made ready: everything a statement over it needs.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) leaf: Relation,
-    pub(crate) due: Due,
-    pub(crate) filter: Option<Expression>,
-    pub(crate) act: Act,
-    /// Statements run under this role.
-    pub(crate) role: Option<Ident>,
-    /// The columns that name a row in the audit, when each row is recorded; empty when it has no key.
-    pub(crate) key: Option<Vec<Ident>>,
-}
-
-/// Where in a leaf a batch looks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Range {
-    /// Pages from (inclusive) to (exclusive).
-    Pages { from: u64, to: u64 },
-    /// Physical order after a row address, at most so many rows.
-    Rows { after: String, limit: u64 },
-    /// Column order from a value on (inclusive; none: the bottom) to another (inclusive), at most so many rows.
-    Keys { from: Option<String>, to: Option<String>, limit: u64 },
-}
+use crate::pg::{Ident, Relation};
+use crate::{Error, Result, sql};
 
 /// What one batch did.
 #[derive(Debug, Clone, Default, sqlx::FromRow)]
@@ -60,119 +27,6 @@ pub(crate) struct Swept {
     pub(crate) again: i64,
 }
 
-impl Target {
-    /// The whole condition that makes a row go, now and at the moment it goes.
-    pub(crate) fn condition(&self) -> String {
-        let mut condition = self.due.condition();
-        if let Some(filter) = &self.filter {
-            condition = format!("{condition} AND {filter}");
-        }
-        if let Act::Set(changes) = &self.act {
-            // The time of a change is no reason to change a row again.
-            let lasting = changes.iter().filter(|(_, change)| !change.moves);
-            let changed: Vec<String> = lasting.map(|(_, change)| change.differs.to_string()).collect();
-            if !changed.is_empty() {
-                condition = format!("{condition} AND ({})", changed.join(" OR "));
-            }
-        }
-        condition
-    }
-
-    fn verb(&self) -> String {
-        match &self.act {
-            Act::Delete => format!("DELETE FROM ONLY {}", self.leaf),
-            Act::Set(changes) => {
-                let list: Vec<String> =
-                    changes.iter().map(|(column, change)| format!("{column} = {}", change.value)).collect();
-                format!("UPDATE ONLY {} SET {}", self.leaf, list.join(", "))
-            }
-        }
-    }
-
-    /// The plain statement: everything due where `place` says, waiting for rows that others hold.
-    fn plain(&self, place: &str) -> String {
-        format!("{} WHERE {place} AND {}", self.verb(), self.condition())
-    }
-
-    /// Whether a batch may be one plain statement: nothing has to be told about each row.
-    fn is_plain(&self) -> bool {
-        self.key.is_none() && matches!(self.act, Act::Delete)
-    }
-
-    /// The careful statement: picks rows (passing by held ones with `skip_locked`), changes them by address under the
-    /// whole condition, and tells about each. A fifth to a half slower than the plain one.
-    fn careful(&self, range: &Range, skip_locked: bool) -> String {
-        let (leaf, column) = (&self.leaf, &self.due.column);
-        let condition = self.condition();
-        let lock = if skip_locked { "FOR UPDATE SKIP LOCKED" } else { "" };
-        let (place, last) = match range {
-            Range::Pages { from, to } => (format!("{} AND {condition}", pages(*from, *to)), "max(value)"),
-            // IS TRUE keeps indexes out: only in physical order is the last address a place to go on from.
-            Range::Rows { after, limit } => {
-                (format!("ctid > {}::tid AND ({condition}) IS TRUE LIMIT {limit}", Literal(after)), "max(place)")
-            }
-            // By position: the table may have a column called place or value.
-            Range::Keys { from, to, limit } => {
-                let between = self.between(from.as_deref(), to.as_deref());
-                (format!("{between} AND {condition} ORDER BY 2 LIMIT {limit}"), "max(value)")
-            }
-        };
-        let (keys, dues) = match &self.key {
-            Some(_) => ("array_agg(key)".to_owned(), format!("array_agg({})", self.due.due_at("due"))),
-            None => ("NULL::text[]".to_owned(), "NULL::timestamptz[]".to_owned()),
-        };
-        format!(
-            "WITH pick AS MATERIALIZED (SELECT ctid AS place, {column} AS value FROM ONLY {leaf} WHERE {place} {lock}), \
-             gone AS ({verb} WHERE ctid = ANY(ARRAY(SELECT place FROM pick)) AND {condition} {returning}) \
-             SELECT (SELECT count(*) FROM pick) AS picked, count(*) AS rows, {due_from} AS due_from, \
-                 {due_to} AS due_to, (SELECT {last}::text FROM pick) AS last, {keys} AS keys, {dues} AS dues, \
-                 count(*) FILTER (WHERE again) AS again FROM gone",
-            verb = self.verb(),
-            returning = self.returning(),
-            due_from = self.due.due_at("min(due)"),
-            due_to = self.due.due_at("max(due)"),
-        )
-    }
-
-    fn returning(&self) -> String {
-        let (column, key) = (&self.due.column, self.key_sql());
-        match &self.act {
-            Act::Delete => format!("RETURNING {column} AS due, false AS again{key}"),
-            // What the column was is gone when it is set itself.
-            Act::Set(changes) if changes.iter().any(|(set, _)| set == column) => {
-                format!("RETURNING NULL::{} AS due, {} AS again{key}", self.due.sql_type(), self.condition())
-            }
-            Act::Set(_) => format!("RETURNING {column} AS due, {} AS again{key}", self.condition()),
-        }
-    }
-
-    /// Column order, both ends inclusive, as a condition.
-    fn between(&self, from: Option<&str>, to: Option<&str>) -> String {
-        let column = &self.due.column;
-        let from = from.map(|from| format!("{column} >= {}", self.due.constant(from)));
-        let to = to.map(|to| format!("{column} <= {}", self.due.constant(to)));
-        match from.into_iter().chain(to).collect::<Vec<_>>() {
-            parts if parts.is_empty() => "true".to_owned(),
-            parts => parts.join(" AND "),
-        }
-    }
-
-    fn key_sql(&self) -> String {
-        match self.key.as_deref() {
-            None => String::new(),
-            Some([]) => ", ctid::text AS key".to_owned(),
-            Some(columns) => {
-                let list: Vec<String> = columns.iter().map(Ident::to_string).collect();
-                format!(", jsonb_build_array({})::text AS key", list.join(", "))
-            }
-        }
-    }
-}
-
-fn pages(from: u64, to: u64) -> String {
-    format!("ctid >= '({from},0)'::tid AND ctid < '({to},0)'::tid")
-}
-
 /// Changes what is due in a range, under the policy's role. With `skip_locked` rows that others hold are passed by.
 pub(crate) async fn sweep(
     connection: &mut PgConnection,
@@ -183,7 +37,7 @@ pub(crate) async fn sweep(
     as_role(connection, target.role.as_ref()).await?;
     let swept = match range {
         Range::Pages { from, to } if !skip_locked && target.is_plain() => {
-            sweep_pages(connection, target, &pages(*from, *to)).await?
+            sweep_pages(connection, target, *from, *to).await?
         }
         Range::Keys { from, limit, .. } if !skip_locked && target.is_plain() => {
             sweep_keys(connection, target, from.as_deref(), *limit).await?
@@ -195,13 +49,14 @@ pub(crate) async fn sweep(
 }
 
 /// Looks at what is due in the pages, for the record, then takes it.
-async fn sweep_pages(connection: &mut PgConnection, target: &Target, pages: &str) -> Result<Swept> {
-    let column = &target.due.column;
+async fn sweep_pages(connection: &mut PgConnection, target: &Target, from: u64, to: u64) -> Result<Swept> {
+    let (column, place) = (&target.due.column, Place::Pages { from, to });
     let look = format!(
-        "SELECT count(*), {}, {} FROM ONLY {} WHERE {pages} AND {}",
+        "SELECT count(*), {}, {} FROM ONLY {} WHERE {} AND {}",
         target.due.due_at(&format!("min({column})")),
         target.due.due_at(&format!("max({column})")),
         target.leaf,
+        target.place(&place),
         target.condition(),
     );
     let (picked, due_from, due_to): (i64, Option<Moment>, Option<Moment>) =
@@ -209,42 +64,41 @@ async fn sweep_pages(connection: &mut PgConnection, target: &Target, pages: &str
     if picked == 0 {
         return Ok(Swept::default());
     }
-    let rows = execute(connection, target.plain(pages)).await?;
+    let rows = plain(connection, target, &place).await?;
     Ok(Swept { picked, rows, due_from, due_to, ..Swept::default() })
 }
 
 /// Looks how far the next rows reach in the column's order, then takes that range. Rows that share the value after the
 /// last one stay for the next batch, so that a batch is bounded; where one value fills it, addresses bound it instead.
 async fn sweep_keys(connection: &mut PgConnection, target: &Target, from: Option<&str>, limit: u64) -> Result<Swept> {
-    let column = &target.due.column;
     let (first, due_from) = match edge(connection, target, from, 0).await?.into_iter().next() {
         Some(first) => first,
         None => return Ok(Swept::default()),
     };
     // The last row of this batch and the first of the next one, when there is a next one.
     let edge = edge(connection, target, Some(&first), limit.saturating_sub(1)).await?;
-    let (place, last, due_to) = match edge.as_slice() {
+    let (place, next, due_to) = match edge.as_slice() {
         [(last, _), (next, _)] if first == *last && last == next => {
             let range = Range::Keys { from: Some(first), to: Some(last.clone()), limit };
             return careful(connection, target, &range, false).await;
         }
         [(last, due_to), (next, _)] if last != next => {
-            (target.between(Some(&first), Some(last)), Some(next.clone()), *due_to)
+            (Place::Values { from: first, to: Some(last.clone()), before: None }, Some(next.clone()), *due_to)
         }
         [_, (next, _)] => {
-            let place = format!("{} AND {column} < {}", target.between(Some(&first), None), target.due.constant(next));
+            let place = Place::Values { from: first, to: None, before: Some(next.clone()) };
             let due_to = newest(connection, target, &place).await?;
             (place, Some(next.clone()), due_to)
         }
         _ => {
-            let place = target.between(Some(&first), None);
+            let place = Place::Values { from: first, to: None, before: None };
             let due_to = newest(connection, target, &place).await?;
             (place, None, due_to)
         }
     };
-    let rows = execute(connection, target.plain(&place)).await?;
-    let picked = if last.is_some() { limit as i64 } else { rows };
-    Ok(Swept { picked, rows, due_from, due_to, last, ..Swept::default() })
+    let rows = plain(connection, target, &place).await?;
+    let picked = if next.is_some() { limit as i64 } else { rows };
+    Ok(Swept { picked, rows, due_from, due_to, last: next, ..Swept::default() })
 }
 
 /// The values at a distance from a place in the column's order, and the one after it, with their due times.
@@ -267,24 +121,102 @@ async fn edge(
 }
 
 /// The newest due time in a place.
-async fn newest(connection: &mut PgConnection, target: &Target, place: &str) -> Result<Option<Moment>> {
+async fn newest(connection: &mut PgConnection, target: &Target, place: &Place) -> Result<Option<Moment>> {
     let sql = format!(
-        "SELECT {} FROM ONLY {} WHERE {place} AND {}",
+        "SELECT {} FROM ONLY {} WHERE {} AND {}",
         target.due.due_at(&format!("max({})", target.due.column)),
         target.leaf,
+        target.place(place),
         target.condition(),
     );
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
 
+/// The plain statement, or the sandbox that has it.
+async fn plain(connection: &mut PgConnection, target: &Target, place: &Place) -> Result<i64> {
+    if let Some(sandbox) = &target.sandbox {
+        return Ok(called(connection, sandbox.plain(target, place)).await?.rows);
+    }
+    let done = sqlx::query(AssertSqlSafe(target.plain(place))).persistent(false).execute(connection).await?;
+    Ok(done.rows_affected() as i64)
+}
+
+/// The careful statement, or the sandbox that has it.
 async fn careful(connection: &mut PgConnection, target: &Target, range: &Range, skip_locked: bool) -> Result<Swept> {
+    if let Some(sandbox) = &target.sandbox {
+        return called(connection, sandbox.careful(target, range, skip_locked)).await;
+    }
     let sql = target.careful(range, skip_locked);
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
 
-async fn execute(connection: &mut PgConnection, sql: String) -> Result<i64> {
-    let done = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(connection).await?;
-    Ok(done.rows_affected() as i64)
+/// Calls a sandbox. Whatever a trigger in it may have set, names mean the same again before anything else is sent.
+async fn called(connection: &mut PgConnection, sql: String) -> Result<Swept> {
+    let swept = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(connection).await?;
+    Ok(swept)
+}
+
+/// Changes what is due in a range row by row where it must be: rows that others refer to stay. Everything at once, then
+/// halves of what cannot go as a whole, until those that cannot go are alone. Says, too, why one could not.
+pub(crate) async fn sweep_around(
+    connection: &mut PgConnection,
+    target: &Target,
+    range: &Range,
+    skip_locked: bool,
+) -> Result<(Swept, Option<String>)> {
+    as_role(connection, target.role.as_ref()).await?;
+    // A constraint that is checked at the end of the transaction would say too late which row it is about.
+    sqlx::raw_sql("SET CONSTRAINTS ALL IMMEDIATE").execute(&mut *connection).await?;
+    let sql = target.addresses(range);
+    let (places, last): (Vec<String>, Option<String>) =
+        sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    let mut all = Swept { picked: places.len() as i64, last, ..Swept::default() };
+    let (mut parts, mut why) = (vec![places], None);
+    while let Some(mut places) = parts.pop().filter(|places| !places.is_empty()) {
+        sqlx::raw_sql("SAVEPOINT ebb_part").execute(&mut *connection).await?;
+        match careful(connection, target, &Range::At { places: places.clone() }, skip_locked).await {
+            Ok(part) => {
+                sqlx::raw_sql("RELEASE SAVEPOINT ebb_part").execute(&mut *connection).await?;
+                all.add(part);
+            }
+            Err(error) if is_referenced(&error) => {
+                sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_part; RELEASE SAVEPOINT ebb_part")
+                    .execute(&mut *connection)
+                    .await?;
+                if places.len() == 1 {
+                    why = Some(error.to_string());
+                } else {
+                    parts.push(places.split_off(places.len() / 2));
+                    parts.push(places);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok((all, why))
+}
+
+/// Somebody's foreign key refers to the row: NO ACTION, or RESTRICT.
+pub(crate) fn is_referenced(error: &Error) -> bool {
+    matches!(error.sqlstate().as_deref(), Some("23503" | "23001"))
+}
+
+impl Swept {
+    /// Adds what a part of the same batch did.
+    fn add(&mut self, part: Swept) {
+        self.rows += part.rows;
+        self.again += part.again;
+        self.due_from = self.due_from.into_iter().chain(part.due_from).min();
+        self.due_to = self.due_to.into_iter().chain(part.due_to).max();
+        if let Some(more) = part.keys {
+            self.keys.get_or_insert_default().extend(more);
+        }
+        if let Some(more) = part.dues {
+            self.dues.get_or_insert_default().extend(more);
+        }
+    }
 }
 
 /// For the rest of the transaction: lock waits are short; the commit need not wait for the disk, since a sweep that is
@@ -415,6 +347,11 @@ pub(crate) async fn use_allowance(connection: &mut PgConnection, policy: &str, r
 
 pub(crate) async fn may_vacuum(connection: &mut PgConnection, leaf: u32) -> Result<bool> {
     Ok(sql!("may_vacuum" scalar Option<bool>).bind(i64::from(leaf)).fetch_one(connection).await?.unwrap_or(false))
+}
+
+/// How often a leaf was vacuumed by hand; none where the server does not count.
+pub(crate) async fn vacuums(connection: &mut PgConnection, leaf: u32) -> Result<Option<i64>> {
+    Ok(sql!("vacuums" scalar Option<i64>).bind(i64::from(leaf)).fetch_one(connection).await?)
 }
 
 /// VACUUM (ANALYZE), stepping aside for whoever holds the table. Not in a transaction: it is idempotent.

@@ -20,6 +20,9 @@ use crate::{Error, Result, policy};
 
 /// One look at the brake counts for all leaves of a table that start within this time, once for each.
 const BRAKE_COUNTS_FOR: Duration = Duration::from_secs(30);
+/// How often, and how far apart, the count of VACUUMs is looked at after one.
+const VACUUM_LOOKS: u32 = 10;
+const VACUUM_LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Rows per pass that the plain interval is meant for; more than that, and the next pass comes sooner.
 const ROWS_PER_INTERVAL: f64 = 10_000.0;
 
@@ -155,12 +158,16 @@ impl ExpireWork {
         }
         let mut tx = database.read().await?;
         let permitted = store::may_vacuum(&mut tx, self.leaf.oid).await?;
+        let before = store::vacuums(&mut tx, self.leaf.oid).await?;
         tx.commit().await?;
         let result = match permitted {
             true => {
                 let mut session = database.session("ebb/vacuum").await?;
                 store::vacuum(&mut session, &self.leaf.relation).await?;
-                "done".to_owned()
+                match self.was_vacuumed(database, before).await? {
+                    true => "done".to_owned(),
+                    false => "skipped: somebody held the table; autovacuum or the next purge does it".to_owned(),
+                }
             }
             false => format!("not permitted: VACUUM needs the owner ({}) or MAINTAIN", self.shared.table.owner),
         };
@@ -168,6 +175,24 @@ impl ExpireWork {
         store::note_vacuum(&mut tx, &self.unit.to_string(), &result).await?;
         tx.commit().await?;
         Ok(())
+    }
+}
+
+impl ExpireWork {
+    /// Whether the count of VACUUMs has grown: one that is skipped is only a warning. Before 15 it grows with a delay.
+    async fn was_vacuumed(&self, database: &Database, before: Option<i64>) -> Result<bool> {
+        for look in 0..VACUUM_LOOKS {
+            if look > 0 {
+                tokio::time::sleep(VACUUM_LOOK_AGAIN).await;
+            }
+            let mut tx = database.read().await?;
+            let now = store::vacuums(&mut tx, self.leaf.oid).await?;
+            tx.commit().await?;
+            if now.is_none() || now > before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -281,6 +306,7 @@ fn report(summary: &Summary) {
                 skipped = summary.skipped,
                 duration,
                 status,
+                note = summary.note,
                 "Cleaned up expired rows"
             );
         }

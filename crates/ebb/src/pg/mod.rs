@@ -4,6 +4,7 @@ pub mod binaries;
 pub mod catalog;
 pub mod embedded;
 pub mod expression;
+pub(crate) mod sandbox;
 pub mod survey;
 pub mod uninstall;
 

@@ -68,6 +68,12 @@ pub async fn uninstall(database: &Database, with_dependents: bool) -> Result<()>
         }
     }
     sqlx::query("DROP SCHEMA ebb CASCADE").persistent(false).execute(&mut *tx).await.map_err(explain)?;
+    // Only functions that nodes call live there.
+    sqlx::query("DROP SCHEMA IF EXISTS ebb_sandbox CASCADE")
+        .persistent(false)
+        .execute(&mut *tx)
+        .await
+        .map_err(explain)?;
     tx.commit().await?;
     Ok(())
 }

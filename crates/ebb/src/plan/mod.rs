@@ -2,6 +2,7 @@
 //! Invariants: it writes nothing, it works before anything was ever applied, and one policy that cannot be looked at
 //! does not hide the others.
 
+mod forecast;
 mod store;
 pub(crate) mod survey;
 
@@ -17,6 +18,7 @@ use crate::policy::{
 };
 use crate::retain::TreePlan;
 use crate::{Engine, Error, Result, pg};
+pub use forecast::{Day, Forecast};
 use store::Known;
 pub(crate) use store::scan_time;
 
@@ -257,6 +259,56 @@ impl Engine {
         }
         tx.rollback().await?;
         Ok(())
+    }
+}
+
+/// An index that would help, and the statement that makes it.
+#[derive(Debug, Clone, Serialize)]
+pub struct MissingIndex {
+    /// For which policy.
+    pub policy: String,
+    /// On which table.
+    pub table: String,
+    /// `CREATE INDEX CONCURRENTLY …`.
+    pub statement: String,
+}
+
+impl Engine {
+    /// The indexes that the wanted policies lack. A policy that cannot be looked at is somebody else's news.
+    pub async fn missing_indexes(&self, wanted: &[Wanted]) -> Result<Vec<MissingIndex>> {
+        let mut missing = Vec::new();
+        let mut tx = self.database().read().await?;
+        let clock = if pg::schema_version(&mut tx).await?.is_some() { Clock::Ebb } else { Clock::Server };
+        tx.commit().await?;
+        for expire in to_be_active(wanted, &[]) {
+            let mut tx = self.database().read().await?;
+            let survey = match survey::survey(&mut tx, &expire, clock).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(_) => continue,
+                Ok(survey) => survey,
+            };
+            let of_leaf = |leaf: &survey::Surveyed| {
+                let table = leaf.leaf.relation.label();
+                Some(MissingIndex { policy: expire.name.to_string(), table, statement: leaf.missing_index()? })
+            };
+            missing.extend(survey.leaves.iter().filter_map(of_leaf));
+            tx.rollback().await?;
+        }
+        missing.dedup_by(|a, b| a.statement == b.statement);
+        Ok(missing)
+    }
+
+    /// Makes an index without holding up writers, for as long as that takes.
+    pub async fn create_index(&self, index: &MissingIndex) -> Result<()> {
+        store::create_index(self.database(), &index.statement).await.map_err(|error| {
+            let told = error.context(&index.statement);
+            match told.hint() {
+                Some(_) => told,
+                None => told.with_hint(
+                    "an index that failed half way is left invalid: \\d shows it, DROP INDEX CONCURRENTLY removes it",
+                ),
+            }
+        })
     }
 }
 

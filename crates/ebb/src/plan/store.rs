@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::audit::Moment;
 use crate::expire::store::{Target, as_role, back_from_role};
+use crate::pg::{Database, Relation};
 use crate::{Result, sql};
 
 /// How many pages are read to measure how fast pages are read.
@@ -58,4 +59,53 @@ pub(crate) async fn scan_time(connection: &mut PgConnection, target: &Target, pa
     let took = began.elapsed();
     back_from_role(connection, target.role.as_ref()).await?;
     Ok(took.mul_f64(pages as f64 / measured as f64))
+}
+
+/// What is due at one cutoff and was not at an earlier one, as a condition.
+fn between(target: &Target, before: Option<&Target>) -> String {
+    match before {
+        None => target.condition(),
+        Some(before) => {
+            let earlier = before.due.condition_at(before.due.cutoff_constant());
+            format!("{} AND NOT ({earlier})", target.condition())
+        }
+    }
+}
+
+/// Counts such rows of a table with all its leaves along an index, no further than `limit`.
+pub(crate) async fn count_between(
+    connection: &mut PgConnection,
+    table: &Relation,
+    target: &Target,
+    before: Option<&Target>,
+    limit: u64,
+) -> Result<u64> {
+    as_role(connection, target.role.as_ref()).await?;
+    sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL jit = off").execute(&mut *connection).await?;
+    let sql =
+        format!("SELECT count(*) FROM (SELECT FROM {table} WHERE {} LIMIT {limit}) AS due", between(target, before));
+    let rows: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    back_from_role(connection, target.role.as_ref()).await?;
+    Ok(rows as u64)
+}
+
+/// The planner's idea of how many such rows a leaf has: statistics, no reading.
+pub(crate) async fn planned_between(
+    connection: &mut PgConnection,
+    target: &Target,
+    before: Option<&Target>,
+) -> Result<f64> {
+    let sql = format!("EXPLAIN (FORMAT JSON) SELECT FROM ONLY {} WHERE {}", target.leaf, between(target, before));
+    let plan: serde_json::Value =
+        sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
+    Ok(plan[0]["Plan"]["Plan Rows"].as_f64().unwrap_or(0.0))
+}
+
+/// On a session of its own: CONCURRENTLY is no part of a transaction, and takes its time.
+pub(crate) async fn create_index(database: &Database, statement: &str) -> Result<()> {
+    let mut session = database.session("ebb/cli").await?;
+    sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut session).await?;
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut session).await?;
+    let _ = session.close().await;
+    Ok(())
 }

@@ -131,7 +131,10 @@ impl FromStr for Term {
 fn misread(text: &str, number: &str, unit: &str, after: &str) -> Option<Invalid> {
     let says = |message: &str| Invalid::new(format!("{text:?} is not a duration: {message}"));
     if text.chars().all(|c| c.is_ascii_digit()) {
-        return Some(says("it has no unit").hint(format!("did you mean \"{text}d\"? {UNITS}")));
+        return Some(
+            says("it has no unit")
+                .hint(format!("write it with its unit, for example \"{text}s\" or \"{text}d\"; {UNITS}")),
+        );
     }
     if text.chars().any(char::is_whitespace) {
         let joined: String = text.split_whitespace().collect();
@@ -237,7 +240,10 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_says_what_would_be() {
-        assert_eq!(refused("90").hint.unwrap(), format!("did you mean \"90d\"? {UNITS}"));
+        assert_eq!(
+            refused("90").hint.unwrap(),
+            format!("write it with its unit, for example \"90s\" or \"90d\"; {UNITS}")
+        );
         assert_eq!(refused("-5m").message, "\"-5m\" is not a duration: it cannot be negative");
         assert_eq!(refused("-5m").hint.unwrap(), "did you mean \"5m\"?");
         assert!(refused("5min").hint.unwrap().starts_with("did you mean `m`?"));

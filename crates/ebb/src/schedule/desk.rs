@@ -60,6 +60,8 @@ struct Look {
     asked_at: Instant,
     /// Something became ready by this look itself.
     again: bool,
+    /// What was left behind is still to be looked for.
+    put_off: bool,
 }
 
 /// Claims that were to be prolonged, and those that were.
@@ -278,6 +280,7 @@ impl Desk {
 
     /// Claims what is due; then takes up what was left behind and fires what recurs.
     fn look(&mut self, wishes: Vec<Wish>, reap: bool) -> impl Future<Output = Result<Look>> + use<> {
+        let woken = self.reaped.is_none();
         if reap {
             self.reaped = Some(Instant::now());
         }
@@ -290,12 +293,14 @@ impl Desk {
                 false => answered(ANSWER_WITHIN, claim(&station, &wishes, reap)).await?,
             };
             let mut again = false;
-            if reap {
+            // Who was woken for an event starts with it.
+            let put_off = reap && woken && !claimed.is_empty();
+            if reap && !put_off {
                 let reaped = answered(ANSWER_WITHIN, reap_all(&station, &limits)).await?;
                 Tally::reaped(&reaped);
                 again = !reaped.is_empty() || fire::fire(&station.shared.database, &paused).await? > 0;
             }
-            Ok(Look { wishes, claimed, asked_at, again })
+            Ok(Look { wishes, claimed, asked_at, again, put_off })
         }
     }
 
@@ -307,7 +312,10 @@ impl Desk {
     }
 
     fn take_in(&mut self, look: Look) {
-        let Look { wishes, claimed, asked_at, again } = look;
+        let Look { wishes, claimed, asked_at, again, put_off } = look;
+        if put_off {
+            self.reaped = Instant::now().checked_sub(2 * REAP);
+        }
         if claimed.is_empty() && !wishes.is_empty() {
             self.tally.run_ended(self.held.is_empty());
         }

@@ -73,6 +73,11 @@ pub(crate) fn unsealed(records: u64) {
     metrics::gauge!("ebb_audit_unsealed").set(records as f64);
 }
 
+/// What the tables of a policy take, indexes included.
+pub(crate) fn storage(policy: &str, bytes: u64) {
+    metrics::gauge!("ebb_storage_bytes", "policy" => policy.to_owned()).set(bytes as f64);
+}
+
 /// How long the partitions of a table last.
 pub(crate) fn runway(table: &str, seconds: u64) {
     metrics::gauge!("ebb_partition_runway_seconds", "table" => table.to_owned()).set(seconds as f64);

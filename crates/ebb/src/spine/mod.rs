@@ -88,4 +88,14 @@ pub(crate) trait Chore: Send + Sync {
     fn skipped(&self) -> u64 {
         0
     }
+
+    /// How many rows a batch of this size may change, where sizes are not counted in rows; none where no budget counts.
+    fn rows_in(&self, size: u64) -> u64 {
+        size
+    }
+
+    /// What is worth a word about a run that came to its end.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }

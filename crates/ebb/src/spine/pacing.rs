@@ -194,7 +194,8 @@ impl Pacer {
     }
 }
 
-/// A budget per second that is settled after the fact: whoever overspent waits before the next transaction begins.
+/// A budget per second. What can be foreseen is taken before the transaction begins and settled after it; what cannot is
+/// spent after the fact, and whoever overspent waits.
 #[derive(Debug)]
 pub struct Budget {
     per_second: f64,
@@ -213,15 +214,40 @@ impl Budget {
         self.per_second = per_second;
     }
 
-    /// How long until the balance is positive again.
-    pub fn wait(&mut self, now: Instant) -> Duration {
-        let earned = now.saturating_duration_since(self.seen).as_secs_f64() * self.per_second;
-        self.balance = (self.balance + earned).min(self.per_second);
-        self.seen = now;
-        if self.balance >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.balance / self.per_second) }
+    /// The most that can be taken at once: a second's worth, and one where that is less than one.
+    pub fn burst(&self) -> f64 {
+        self.per_second.max(1.0)
     }
 
-    /// Takes what a batch used.
+    /// How long until the balance is positive again.
+    pub fn wait(&mut self, now: Instant) -> Duration {
+        self.earn(now);
+        self.until(0.0)
+    }
+
+    /// Takes an amount up to `burst`, or says how long until it is there.
+    pub fn take(&mut self, now: Instant, amount: f64) -> Result<(), Duration> {
+        self.earn(now);
+        let wait = self.until(amount.min(self.burst()));
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.balance -= amount;
+        Ok(())
+    }
+
+    fn earn(&mut self, now: Instant) {
+        let earned = now.saturating_duration_since(self.seen).as_secs_f64() * self.per_second;
+        self.balance = (self.balance + earned).min(self.burst());
+        self.seen = now;
+    }
+
+    fn until(&self, amount: f64) -> Duration {
+        let missing = amount - self.balance;
+        if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.per_second) }
+    }
+
+    /// Takes what a batch used, or gives back what it did not (negative).
     pub fn spend(&mut self, amount: f64) {
         self.balance -= amount;
     }
@@ -291,6 +317,20 @@ mod tests {
         budget.spend(300.0);
         assert_eq!(budget.wait(start), Duration::from_secs(2));
         assert_eq!(budget.wait(start + Duration::from_secs(2)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_taken_was_there() {
+        let start = Instant::now();
+        let mut budget = Budget::new(100.0, start);
+        assert_eq!(budget.take(start, 80.0), Ok(()));
+        assert_eq!(budget.take(start, 50.0), Err(Duration::from_millis(300)));
+        budget.spend(-30.0);
+        assert_eq!(budget.take(start, 50.0), Ok(()), "what a batch did not use is there again");
+        // A share of a budget can be less than a row a second.
+        let mut slow = Budget::new(0.5, start);
+        assert_eq!(slow.take(start, 1.0), Err(Duration::from_secs(1)));
+        assert_eq!(slow.take(start + Duration::from_secs(1), 1.0), Ok(()));
     }
 
     proptest! {

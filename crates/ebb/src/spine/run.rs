@@ -31,6 +31,24 @@ enum Halt {
     Lost,
 }
 
+/// Leave to begin a batch: its turn, its size, and the rows that were taken from the budget for it.
+struct Turn {
+    permit: OwnedSemaphorePermit,
+    size: u64,
+    rows: u64,
+}
+
+/// The size of a batch that changes no more rows than the budget can give at once, and how many that may be.
+fn within_budget(chore: &dyn Chore, size: u64, most: Option<u64>) -> (u64, u64) {
+    let Some(most) = most else { return (size, 0) };
+    let rows = chore.rows_in(size);
+    if rows <= most {
+        return (size, rows);
+    }
+    let size = (u128::from(size) * u128::from(most) / u128::from(rows)).max(1) as u64;
+    (size, chore.rows_in(size).min(most))
+}
+
 /// A run in progress.
 pub(crate) struct Run {
     shared: Arc<Shared>,
@@ -144,35 +162,39 @@ impl Run {
     async fn batches(&mut self, run: i64, chore: &mut dyn Chore, pacer: &mut Pacer) -> Result<Option<Halt>> {
         let mut failures = 0;
         loop {
-            let mut permit = match self.clear_to_go(pacer).await? {
-                Ok(permit) => permit,
+            let mut turn = match self.clear_to_go(chore, pacer).await? {
+                Ok(turn) => turn,
                 Err(halt) => return Ok(Some(halt)),
             };
             let mut acted = Ok(());
             if chore.acts() {
                 // Others take their turns while this one waits for somebody else.
-                drop(permit);
+                self.shared.settle_rows(turn.rows, 0);
+                drop(turn);
                 tokio::select! {
                     done = chore.act() => acted = done,
                     () = self.shared.shutdown.stopping() => return Ok(Some(Halt::Shutdown)),
                 }
-                permit = match self.clear_to_go(pacer).await? {
-                    Ok(permit) => permit,
+                turn = match self.clear_to_go(chore, pacer).await? {
+                    Ok(turn) => turn,
                     Err(halt) => return Ok(Some(halt)),
                 };
             }
+            let Turn { permit, size, rows } = turn;
             let began = Instant::now();
             let done = match acted {
-                Ok(()) => self.batch(run, chore, pacer.size()).await,
+                Ok(()) => self.batch(run, chore, size).await,
                 Err(error) => Err(error),
             };
+            if rows > 0 {
+                self.shared.settle_rows(rows, done.as_ref().map_or(0, |outcome| outcome.changed));
+            }
             match done {
                 Ok(outcome) => {
                     let took = began.elapsed();
                     failures = 0;
                     self.rows += outcome.changed;
                     self.batches += 1;
-                    self.shared.spend_rows(outcome.changed);
                     metrics::batch(took);
                     let rest = pacer.after(took);
                     drop(permit);
@@ -219,7 +241,7 @@ impl Run {
     }
 
     /// Waits until nothing speaks against the next batch; whoever waits says why.
-    async fn clear_to_go(&mut self, pacer: &mut Pacer) -> Result<Result<OwnedSemaphorePermit, Halt>> {
+    async fn clear_to_go(&mut self, chore: &dyn Chore, pacer: &mut Pacer) -> Result<Result<Turn, Halt>> {
         loop {
             if self.shared.shutdown.is_stopping() {
                 return Ok(Err(Halt::Shutdown));
@@ -232,16 +254,26 @@ impl Run {
             }
             let (reason, detail, wait) = if let Some(by) = self.shared.paused(&self.claim.unit.policy) {
                 ("paused", format!("paused ({by})"), LOOK_AGAIN)
-            } else if let Some((reason, wait)) = self.shared.budget_wait() {
-                (reason, format!("within the budget of {reason}"), wait.min(LOOK_AGAIN))
+            } else if let Some(wait) = self.shared.wal_wait() {
+                ("wal_per_second", "within the budget of wal_per_second".to_owned(), wait.min(LOOK_AGAIN))
             } else {
                 let signals = self.look().await?;
                 pacer.see_others(signals.others > 0);
                 match pacing::veto(&signals, &self.shared.pacing()) {
                     Some(veto) => (veto.reason, veto.detail, LOOK_AGAIN),
                     None => {
-                        self.show_throttle(None).await?;
-                        return Ok(Ok(self.shared.turn().await));
+                        let (size, rows) = within_budget(chore, pacer.size(), self.shared.rows_at_once());
+                        let permit = self.shared.turn().await;
+                        match self.shared.take_rows(rows) {
+                            Ok(()) => {
+                                self.show_throttle(None).await?;
+                                return Ok(Ok(Turn { permit, size, rows }));
+                            }
+                            Err(wait) => {
+                                let detail = "within the budget of rows_per_second".to_owned();
+                                ("rows_per_second", detail, wait.min(LOOK_AGAIN))
+                            }
+                        }
                     }
                 }
             };
@@ -300,7 +332,7 @@ impl Run {
                 self.shared.forget_failures(&self.claim.unit);
                 metrics::pending(&self.claim.unit, skipped);
                 let next_at = self.work.next_at(now, self.rows);
-                self.finish(Status::Success, None, skipped, next_at, shape, Some(skipped)).await.map(Some)
+                self.finish(Status::Success, chore.note(), skipped, next_at, shape, Some(skipped)).await.map(Some)
             }
             Ok(Some(Halt::Lost)) => Err(Error::fenced("the lease ran out")),
             Ok(Some(Halt::Shutdown)) => {

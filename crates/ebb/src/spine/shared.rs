@@ -106,17 +106,29 @@ impl Shared {
         self.state().lost.iter().any(|(unit, generation)| *unit == claim.unit && *generation == claim.generation)
     }
 
-    pub(crate) fn budget_wait(&self) -> Option<(&'static str, Duration)> {
-        let mut state = self.state();
-        let now = Instant::now();
-        let rows = state.rows.as_mut().map(|budget| ("rows_per_second", budget.wait(now)));
-        let wal = state.wal.as_mut().map(|budget| ("wal_per_second", budget.wait(now)));
-        rows.into_iter().chain(wal).filter(|(_, wait)| !wait.is_zero()).max_by_key(|(_, wait)| *wait)
+    /// How long until the WAL that was written is within its budget.
+    pub(crate) fn wal_wait(&self) -> Option<Duration> {
+        let wait = self.state().wal.as_mut()?.wait(Instant::now());
+        (!wait.is_zero()).then_some(wait)
     }
 
-    pub(crate) fn spend_rows(&self, rows: u64) {
+    /// The most rows that a batch may change, where there is a budget.
+    pub(crate) fn rows_at_once(&self) -> Option<u64> {
+        Some(self.state().rows.as_ref()?.burst() as u64)
+    }
+
+    /// Takes rows from the budget before a batch begins, or says how long until they are there.
+    pub(crate) fn take_rows(&self, rows: u64) -> Result<(), Duration> {
+        match &mut self.state().rows {
+            Some(budget) if rows > 0 => budget.take(Instant::now(), rows as f64),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a batch really changed, of the rows that were taken for it.
+    pub(crate) fn settle_rows(&self, taken: u64, changed: u64) {
         if let Some(budget) = &mut self.state().rows {
-            budget.spend(rows as f64);
+            budget.spend(changed as f64 - taken as f64);
         }
     }
 

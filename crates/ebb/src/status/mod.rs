@@ -2,6 +2,7 @@
 //! the gauges and samples of a node fresh. Invariant: every look at a user's table is bounded in time; where it takes too
 //! long the last known numbers are shown, and said to be that.
 
+mod storage;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use crate::policy::{Expire, Kind, Policy};
 use crate::schedule::EventsStatus;
 use crate::spine::metrics;
 use crate::{Engine, Error, Result, pg};
+pub use storage::PolicyStorage;
 pub use store::NodeStatus;
 pub(crate) use store::{Look, PolicyRow, UnitRow, clocks, nodes, policies, units};
 
@@ -422,6 +424,9 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
     for (table, (pending, oldest)) in &tables {
         metrics::pending_in(table, *pending);
         metrics::oldest_pending(table, oldest.map_or(Duration::ZERO, |oldest| since(oldest, policy_time)));
+    }
+    for storage in storage::storage(database).await?.iter().filter(|storage| storage.problem.is_none()) {
+        metrics::storage(&storage.policy, storage.table_bytes + storage.index_bytes);
     }
     let mut tx = database.read().await?;
     store::sample(&mut tx).await?;

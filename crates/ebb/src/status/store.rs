@@ -190,3 +190,16 @@ pub(crate) async fn note_backlog(connection: &mut PgConnection, unit: &str, look
 pub(crate) async fn sample(connection: &mut PgConnection) -> Result<u64> {
     Ok(sql!("sample").execute(connection).await?.rows_affected())
 }
+
+/// What a table with all its leaves takes.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+pub(crate) struct Sizes {
+    pub(crate) leaves: i64,
+    pub(crate) rows: i64,
+    pub(crate) table_bytes: i64,
+    pub(crate) index_bytes: i64,
+}
+
+pub(crate) async fn storage(connection: &mut PgConnection, table: u32) -> Result<Sizes> {
+    Ok(sql!("storage" as Sizes).bind(i64::from(table)).fetch_one(connection).await?)
+}

@@ -108,7 +108,7 @@ pub struct Hour {
     pub rows: i64,
     /// Runs that ended well.
     pub succeeded: i64,
-    /// Runs that failed or were stopped by a brake.
+    /// Runs that failed, or whose node died.
     pub failed: i64,
 }
 

@@ -463,3 +463,62 @@ async fn a_table_that_disappears_stops_its_policy_and_nothing_else() {
     ebb.until("SELECT NOT EXISTS (SELECT FROM other)").await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn rows_that_others_refer_to_stay_and_the_rest_goes() {
+    for (reference, more) in [
+        ("ON DELETE RESTRICT", "batch = { rows = 100, pause = \"0s\" }"),
+        (
+            "ON DELETE NO ACTION DEFERRABLE INITIALLY DEFERRED",
+            "batch = { rows = 100, pause = \"0s\" }\naudit = \"rows\"",
+        ),
+        ("", ""),
+        ("DEFERRABLE INITIALLY DEFERRED", "# keyset"),
+    ] {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE t (id int PRIMARY KEY, at timestamptz); {}
+             INSERT INTO t SELECT n, now() - interval '1 hour' - n % 50 * interval '1 minute' FROM generate_series(1, 1000) n;
+             INSERT INTO t SELECT n, now() + interval '1 hour' FROM generate_series(1001, 1010) n;
+             CREATE TABLE child (t int REFERENCES t {reference}); CREATE INDEX ON child (t);
+             INSERT INTO child VALUES (3), (500), (501), (999), (1005);
+             ANALYZE t",
+            if more == "# keyset" { "CREATE INDEX ON t (at);" } else { "" }
+        ))
+        .await;
+        for (rows, left) in [(996, 4), (0, 4)] {
+            let summary = ebb.sweep(&format!("{more}\nbrake = {{ share = 1.0 }}")).await;
+            assert_eq!(
+                (summary.status, summary.rows, summary.skipped),
+                (Status::Success, rows, left),
+                "{reference}: {summary:?}"
+            );
+            assert!(summary.note.as_ref().is_some_and(|note| note.contains("refer")), "{summary:?}");
+            assert_eq!(ebb.left().await, "3,500,501,999,1001,1002,1003,1004,1005,1006,1007,1008,1009,1010");
+        }
+        assert_eq!(ebb.audited().await, 996);
+        // What no longer holds them lets them go.
+        ebb.db.execute("TRUNCATE child").await;
+        succeeded(&ebb.again().await, 4);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_cut_off_ends_with_its_unit() {
+    let ebb = Ebb::with("CREATE TABLE t (id int, at timestamptz)").await;
+    ebb.db
+        .execute(
+            "INSERT INTO ebb.unit (unit, chore, policy, leaf) VALUES ('expire/gone/public.gone', 'expire', 'gone', 'public.gone');
+             INSERT INTO ebb.lease (unit, holder, node, generation) VALUES ('expire/gone/public.gone', gen_random_uuid(), 'dead', 1);
+             INSERT INTO ebb.run (unit, chore, policy, policy_version, leaf, node, generation, rows)
+             VALUES ('expire/gone/public.gone', 'expire', 'gone', 1, 'public.gone', 'dead', 1, 7)",
+        )
+        .await;
+    succeeded(&ebb.sweep("").await, 0);
+    let (status, rows): (String, i64) =
+        sqlx::query_as("SELECT status, rows FROM ebb.run WHERE policy = 'gone' AND finished_at IS NOT NULL")
+            .fetch_one(ebb.db.pool())
+            .await
+            .unwrap();
+    assert_eq!((status.as_str(), rows), ("abandoned", 7));
+    assert!(ebb.db.scalar::<bool>("SELECT NOT EXISTS (SELECT FROM ebb.unit WHERE policy = 'gone')").await);
+}

@@ -12,7 +12,7 @@ use ebb_testkit::{Server, TestDatabase, empty_database_on, own_server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::harness::{Ebb, execute, policy, run_once, succeeded};
+use crate::harness::{Ebb, execute, policy, run_once, succeeded, wanted};
 
 /// A database migrated by `ebb_owner`, with a schema of `app`, and the node as `ebb_node`.
 struct Site {
@@ -285,4 +285,127 @@ async fn row_level_security_is_an_error_and_not_nothing_due() {
     assert!(error.to_string().contains("row-level security"), "{error}");
     let left: i64 = site.ebb.db.scalar("SELECT count(*) FROM app.t").await;
     assert_eq!(left, 1510);
+}
+
+/// Everything that a trigger might try to get out, and a record of who it was.
+const HOSTILE: &str = "
+    CREATE TABLE app.tried (who text, what text, result text);
+    GRANT INSERT ON app.tried TO PUBLIC;
+    CREATE FUNCTION app.hostile() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE attempt text;
+    BEGIN
+        FOREACH attempt IN ARRAY ARRAY['RESET ROLE', 'SET ROLE ebb_node', 'SET LOCAL ROLE ebb_node', 'SET SESSION AUTHORIZATION ebb_node',
+            'RESET SESSION AUTHORIZATION', 'INSERT INTO ebb.audit (action, by_name) VALUES (''forged'', ''x'')', 'UPDATE ebb.audit SET rows = 0',
+            'DELETE FROM ebb.audit', 'SELECT FROM ebb.policy', 'UPDATE ebb.lease SET holder = NULL', 'SET session_replication_role = replica'] LOOP
+            BEGIN
+                EXECUTE attempt;
+                INSERT INTO app.tried VALUES (current_user, attempt, 'done');
+            EXCEPTION WHEN OTHERS THEN INSERT INTO app.tried VALUES (current_user, attempt, SQLSTATE);
+            END;
+        END LOOP;
+        PERFORM set_config('search_path', 'app, pg_catalog', false);
+        RETURN OLD;
+    END $$;
+    CREATE TRIGGER hostile BEFORE DELETE ON app.t FOR EACH ROW WHEN (OLD.id <= 2) EXECUTE FUNCTION app.hostile();
+    CREATE CONSTRAINT TRIGGER later AFTER DELETE ON app.t DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (OLD.id <= 2) EXECUTE FUNCTION app.hostile();
+    -- What the node would call next if names meant what the trigger wants.
+    CREATE FUNCTION app.plus(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+        BEGIN INSERT INTO app.tried VALUES (current_user, 'plus', 'done'); RETURN $1 OPERATOR(pg_catalog.+) $2; END $$;
+    CREATE OPERATOR app.+ (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = app.plus);";
+
+/// The sandbox of policy `t`, as a superuser makes it.
+async fn sandbox(site: &Site, config: &str) -> ebb::SandboxState {
+    let superuser = site.ebb.another(site.ebb.db.open());
+    let mut states = superuser.sandboxes(&wanted(config).unwrap(), true).await.unwrap();
+    assert_eq!(states.len(), 1);
+    states.remove(0)
+}
+
+#[tokio::test]
+async fn through_a_sandbox_a_trigger_has_the_owners_rights_and_the_node_needs_none_to_delete() {
+    let site = Site::new().await;
+    site.as_app("GRANT USAGE ON SCHEMA app TO ebb_node; GRANT SELECT ON app.t TO ebb_node").await;
+    site.as_app(HOSTILE).await;
+    let config =
+        on_app("batch = { rows = 400, pause = \"0s\" }\nwhere = \"status IS DISTINCT FROM 'it''s $ebb$ 100 %'\"");
+    site.ebb.apply(&config).await;
+    let denied = site.ebb.again().await;
+    assert_eq!((denied.status, denied.rows), (Status::Failed, 0), "{denied:?}");
+    let note = denied.note.unwrap();
+    assert!(note.contains("permission denied") && note.contains("ebb doctor"), "{note}");
+    // The node may not make it; what it prints, somebody else may run.
+    let states = site.ebb.engine.sandboxes(&wanted(&config).unwrap(), true).await.unwrap();
+    assert!(!states[0].present && !states[0].created && states[0].owner == "app", "{states:?}");
+    site.ebb.db.execute(&states[0].script).await;
+    assert!(site.ebb.engine.sandboxes(&wanted(&config).unwrap(), true).await.unwrap()[0].present);
+    // A row that somebody holds takes the careful way, which needs no right to lock.
+    let mut client = connect_as(&site.ebb.db, "app").await;
+    execute(&mut client, "BEGIN; SELECT FROM app.t WHERE id = 700 FOR UPDATE").await;
+    let summary = site.ebb.again().await;
+    assert_eq!((summary.status, summary.rows, summary.skipped), (Status::Success, 1499, 1), "{summary:?}");
+    execute(&mut client, "COMMIT").await;
+    assert_eq!(site.ebb.audited().await, 1499);
+    let tried: Vec<(String, String, String)> =
+        sqlx::query_as("SELECT who, what, result FROM app.tried").fetch_all(site.ebb.db.pool()).await.unwrap();
+    assert_eq!(tried.len(), 2 * 2 * 11, "two rows, at once and later: {tried:?}");
+    assert!(tried.iter().all(|(who, _, result)| who == "app" && result != "done"), "{tried:?}");
+    let forged: i64 = site.ebb.db.scalar("SELECT count(*) FROM ebb.audit WHERE action = 'forged'").await;
+    assert_eq!(forged, 0);
+}
+
+#[tokio::test]
+async fn a_sandbox_holds_one_condition_and_one_table() {
+    let site = Site::new().await;
+    site.as_app(
+        "GRANT USAGE ON SCHEMA app TO ebb_node;
+         CREATE TABLE app.p (id int, at timestamptz) PARTITION BY LIST (id);
+         CREATE TABLE app.p_1 PARTITION OF app.p FOR VALUES IN (1); CREATE TABLE app.p_2 PARTITION OF app.p FOR VALUES IN (2);
+         INSERT INTO app.p SELECT 1 + n % 2, now() - interval '1 hour' FROM generate_series(1, 10) n;
+         GRANT SELECT ON app.t, app.p, app.p_1, app.p_2 TO ebb_node",
+    )
+    .await;
+    let on_p = |more: &str| policy(more).replace("public.t", "app.p");
+    let made = sandbox(&site, &on_p("")).await;
+    assert!(made.created && made.table == "app.p", "{made:?}");
+    // Every partition, also one that came later.
+    site.as_app("CREATE TABLE app.p_3 PARTITION OF app.p FOR VALUES IN (3); INSERT INTO app.p VALUES (3, '2020-01-01'); GRANT SELECT ON app.p_3 TO ebb_node").await;
+    site.ebb.apply(&on_p("")).await;
+    let finished = site.ebb.once("t").await;
+    assert_eq!(finished.runs.iter().map(|run| run.rows).sum::<u64>(), 11, "{finished:?}");
+    // Not another table of the same owner.
+    let function: String = site
+        .ebb
+        .db
+        .scalar("SELECT oid::regproc::text FROM pg_proc WHERE pronamespace = 'ebb_sandbox'::regnamespace")
+        .await;
+    let call = format!("SELECT {function}('app.t', now(), 'pages', '(0,0)', '(9999,0)', NULL, NULL, true, false)");
+    denied(&site.ebb.db, "ebb_node", &call).await;
+    denied(&site.ebb.db, "stranger", &call).await;
+    // A changed condition is another function.
+    site.as_app("INSERT INTO app.p VALUES (1, '2020-01-01'), (2, '2020-01-01')").await;
+    site.ebb.apply(&on_p("where = \"id = 1\"")).await;
+    let finished = site.ebb.once("t").await;
+    assert!(finished.runs.iter().all(|run| run.status == Status::Failed || run.rows == 0), "{finished:?}");
+    assert!(sandbox(&site, &on_p("where = \"id = 1\"")).await.created);
+    let finished = site.ebb.once("t").await;
+    assert_eq!(finished.runs.iter().map(|run| run.rows).sum::<u64>(), 1, "{finished:?}");
+    assert_eq!(site.ebb.list("id", "app.p").await, "2");
+    let functions: i64 =
+        site.ebb.db.scalar("SELECT count(*) FROM pg_proc WHERE pronamespace = 'ebb_sandbox'::regnamespace").await;
+    assert_eq!(functions, 1, "the one of the condition before is gone");
+}
+
+#[tokio::test]
+async fn nobody_with_more_rights_than_the_node_lends_them_to_a_trigger() {
+    let site = Site::new().await;
+    for owner in ["postgres", "ebb_owner", "ebb_node"] {
+        site.ebb
+            .db
+            .execute(&format!("ALTER TABLE app.t OWNER TO {owner}; GRANT ALL ON SCHEMA app TO ebb_owner, ebb_node"))
+            .await;
+        let superuser = site.ebb.another(site.ebb.db.open());
+        let states = superuser.sandboxes(&wanted(&on_app("")).unwrap(), true).await.unwrap();
+        assert!(states.is_empty(), "{owner}: {states:?}");
+    }
 }

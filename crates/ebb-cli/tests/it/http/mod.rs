@@ -1,6 +1,7 @@
 //! The API through the real binary, over a real socket.
 
 mod bad_input;
+mod dashboard;
 mod idempotency;
 mod lineage;
 mod listen;

@@ -173,7 +173,7 @@ pub(crate) async fn execute(
     }
 }
 
-/// What a short transaction writes down at its end, inside.
+/// What a short transaction writes down, together with what it does.
 pub(crate) enum After<'a> {
     Nothing,
     /// A step is done: table, state, number.
@@ -197,6 +197,7 @@ impl After<'_> {
             After::Nothing => Ok(()),
             After::Done(label, state, number) => store::done(tx, label, state, *number).await,
             After::Adopted { label, policy, spec, by } => {
+                policy::store::lock(tx).await?;
                 let put = policy::store::Put {
                     kind: Kind::Partition,
                     name: policy,
@@ -232,16 +233,19 @@ pub(crate) async fn short(
     after: After<'_>,
 ) -> Result<()> {
     let bounds = format!(
-        "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; ",
+        "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}",
         LOCK_WAIT.as_millis(),
         SHORT.as_millis()
     );
-    let all = format!("{bounds}{}", sql.join(";\n"));
+    let all = sql.join(";\n");
     for attempt in 1.. {
         let mut tx = session.connection.begin().await?;
         let tried = async {
+            sqlx::raw_sql(AssertSqlSafe(bounds.clone())).execute(&mut *tx).await?;
+            // First what is written down, while nobody waits; then the table, in one round trip.
+            after.write(&mut tx).await?;
             sqlx::raw_sql(AssertSqlSafe(all.clone())).execute(&mut *tx).await?;
-            after.write(&mut tx).await
+            Ok::<_, Error>(())
         }
         .await;
         match tried {
@@ -327,9 +331,6 @@ async fn cutover(
 ) -> Result<()> {
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     let (label, name) = (&adoption.relation, adoption.policy.as_str());
-    // The policies' lock first: nobody waits for the table while this waits for that.
-    let mut sql = vec![include_str!("../../policy/sql/lock.sql").to_owned()];
-    sql.extend(step.sql.iter().cloned());
     let after = After::Adopted { label, policy: name, spec: &spec, by };
-    short(session, &[adoption.relid], &sql, watch, after).await
+    short(session, &[adoption.relid], &step.sql, watch, after).await
 }

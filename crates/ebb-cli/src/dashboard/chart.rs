@@ -1,0 +1,74 @@
+//! Charts as SVG, drawn here: no script, no library, colours from the style sheet. Each has its numbers as text for
+//! those who do not see it.
+
+use ebb::audit::Moment;
+use ebb::view::{Hour, Sample};
+use maud::{Markup, html};
+
+use super::text::{count, number};
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 150.0;
+const FLOOR: f64 = 128.0;
+
+/// Rows hour by hour, failed runs marked.
+pub(super) fn hours(hours: &[Hour]) -> Markup {
+    let most = hours.iter().map(|hour| hour.rows).max().unwrap_or(0).max(1) as f64;
+    let step = WIDTH / hours.len().max(1) as f64;
+    let total: i64 = hours.iter().map(|hour| hour.rows).sum();
+    html! {
+        svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "Rows by hour, " (count(total)) " in all" } {
+            line.axis x1="0" x2=(WIDTH) y1=(FLOOR) y2=(FLOOR) {}
+            @for (i, hour) in hours.iter().enumerate() {
+                @let height = (hour.rows as f64 / most * (FLOOR - 14.0)).max(if hour.rows > 0 { 2.0 } else { 0.0 });
+                @let x = i as f64 * step + step * 0.12;
+                g {
+                    title { (label(hour.at)) ": " (count(hour.rows)) " rows, " (hour.succeeded) " runs" @if hour.failed > 0 { ", " (hour.failed) " failed" } }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
+                    rect.bar x=(round(x)) y=(round(FLOOR - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
+                    @if hour.failed > 0 { circle.bad cx=(round(x + step * 0.38)) cy=(FLOOR + 6.0) r="3" {} }
+                }
+                @if i % 6 == 0 { text x=(round(x)) y=(HEIGHT - 3.0) { (clock(hour.at)) } }
+            }
+            text x="0" y="11" { (number(most as u64)) }
+        }
+    }
+}
+
+/// A metric as a line over time.
+pub(super) fn line(samples: &[Sample], what: &str) -> Markup {
+    let [first, .., last] = samples else {
+        return html! { div.empty { "Nodes write a sample every minute; the first ones are on their way." } };
+    };
+    let most = samples.iter().map(|sample| sample.value).fold(1.0, f64::max);
+    let from = first.at.micros() as f64;
+    let length = (last.at.micros() as f64 - from).max(1.0);
+    let place = |sample: &Sample| {
+        let x = (sample.at.micros() as f64 - from) / length * WIDTH;
+        (round(x), round(FLOOR - sample.value / most * (FLOOR - 14.0)))
+    };
+    let points: Vec<String> = samples.iter().map(place).map(|(x, y)| format!("{x},{y}")).collect();
+    let points = points.join(" ");
+    html! {
+        svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ (what) ", now " (number(last.value as u64)) } {
+            line.axis x1="0" x2=(WIDTH) y1=(FLOOR) y2=(FLOOR) {}
+            polygon.area points={ "0," (FLOOR) " " (points) " " (WIDTH) "," (FLOOR) } {}
+            polyline.line points=(points) { title { (what) ", now " (number(last.value as u64)) } }
+            text x="0" y="11" { (number(most as u64)) }
+            text x="0" y=(HEIGHT - 3.0) { (clock(first.at)) }
+            text x=(WIDTH) y=(HEIGHT - 3.0) text-anchor="end" { (clock(last.at)) " UTC" }
+        }
+    }
+}
+
+fn label(at: Moment) -> String {
+    at.timestamp().map_or_else(String::new, |at| at.strftime("%b %d, %H:00 UTC").to_string())
+}
+
+fn clock(at: Moment) -> String {
+    at.timestamp().map_or_else(String::new, |at| at.strftime("%H:%M").to_string())
+}
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

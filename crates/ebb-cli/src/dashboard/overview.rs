@@ -1,0 +1,189 @@
+//! Is everything all right? In one look: what needs attention, what is due, what was done, who is at work.
+
+use axum::extract::State;
+use ebb::status::{PolicyStatus, Status, UnitStatus};
+use ebb::view::{self, Hour, Run, RunFilter, Sample};
+use maud::{Markup, html};
+
+use super::frame::{self, Trouble};
+use super::session::Visitor;
+use super::text::{ago, badge, count, number, seconds};
+use super::{chart, policies};
+use crate::http::Surface;
+
+/// How far back the charts go.
+const HOURS: i32 = 24;
+
+pub(super) async fn page(visitor: Visitor, State(surface): State<Surface>) -> Result<Markup, Trouble> {
+    let status = surface.engine.standing().await?;
+    let mut tx = surface.engine.database().read().await?;
+    let hours = view::hours(&mut tx, None, HOURS).await?;
+    let pending = view::samples(&mut tx, "records_pending", None, HOURS, 96).await?;
+    let runs = view::runs(&mut tx, &RunFilter { limit: Some(10), ..RunFilter::default() }).await?;
+    tx.commit().await?;
+    Ok(frame::page(&visitor, "/", "Overview", content(&status, &hours, &pending, &runs)))
+}
+
+fn content(status: &Status, hours: &[Hour], pending: &[Sample], runs: &[Run]) -> Markup {
+    html! {
+        div.head { h1 { "Overview" } span.soft.small { "as of " (ago(status.at)) } }
+        (banner(&troubles(status)))
+        (tiles(status, hours))
+        div.two {
+            section.panel { header { h2 { "Rows removed" } span.soft.small { "by hour, last 24" } } div.pad { (chart::hours(hours)) } }
+            section.panel { header { h2 { "Backlog" } span.soft.small { "rows due and not done, last 24 hours" } } div.pad { (chart::line(pending, "Rows due")) } }
+        }
+        section.panel {
+            header { h2 { "At work" } span.soft.small { (nodes(status)) } }
+            (at_work(status))
+        }
+        section.panel { header { h2 { "Recent runs" } a.small href="/policies" { "All policies" } } (run_table(runs)) }
+    }
+}
+
+/// What somebody should look at, and where.
+struct Concern {
+    bad: bool,
+    text: String,
+    policy: Option<String>,
+}
+
+fn troubles(status: &Status) -> Vec<Concern> {
+    let mut found = Vec::new();
+    let mut add = |bad: bool, text: String, policy: Option<&str>| {
+        found.push(Concern { bad, text, policy: policy.map(str::to_owned) });
+    };
+    if !status.nodes.iter().any(|node| node.alive) {
+        add(true, "No node is alive: nothing is being done.".into(), None);
+    }
+    for policy in &status.policies {
+        let name = policy.policy.as_str();
+        let reason = policy.reason.as_deref().unwrap_or_default();
+        match policy.state.as_str() {
+            "stopped" => add(true, format!("{name} was stopped: {reason}"), Some(name)),
+            "braked" => add(true, format!("{name} waits at its brake: {reason}"), Some(name)),
+            "paused" => add(false, format!("{name} is {reason}"), Some(name)),
+            _ => {}
+        }
+        if let Some(unit) = policy.units.iter().find(|unit| unit.failures > 0) {
+            let error = unit.last_run.as_ref().and_then(|run| run.error.as_deref()).unwrap_or("no reason given");
+            add(true, format!("{name} failed {} times in a row: {error}", unit.failures), Some(name));
+        }
+    }
+    if let Some(blocker) = &status.audit.blocked_by {
+        add(false, format!("The audit cannot be sealed: {blocker}"), None);
+    }
+    if status.at != status.policy_time && moved(status) {
+        add(false, format!("The clock that policies go by was moved: it says {}.", status.policy_time), None);
+    }
+    found
+}
+
+fn moved(status: &Status) -> bool {
+    (status.at.micros() - status.policy_time.micros()).abs() > 5_000_000
+}
+
+fn banner(troubles: &[Concern]) -> Markup {
+    let bad = troubles.iter().any(|trouble| trouble.bad);
+    match troubles {
+        [] => {
+            html! { div.banner.good role="status" { (frame::tick()) div { strong { "All is well" } p { "Everything due is done or being done." } } } }
+        }
+        some => html! {
+            div class={ "banner " @if bad { "bad" } @else { "warn" } } role="status" {
+                (frame::alert())
+                div {
+                    strong { @if some.len() == 1 { "One thing needs attention" } @else { (some.len()) " things need attention" } }
+                    ul {
+                        @for trouble in some.iter().take(8) {
+                            li { @match &trouble.policy { Some(name) => a href=(policies::path(name)) { (trouble.text) }, None => (trouble.text) } }
+                        }
+                        @if some.len() > 8 { li { "and " (some.len() - 8) " more" } }
+                    }
+                }
+            }
+        },
+    }
+}
+
+fn tiles(status: &Status, hours: &[Hour]) -> Markup {
+    let units = || status.policies.iter().flat_map(|policy| &policy.units);
+    let due: u64 = units().filter_map(|unit| unit.pending).sum();
+    let oldest = units().filter(|unit| unit.pending > Some(0)).filter_map(|unit| unit.oldest_due).min();
+    let removed: i64 = hours.iter().map(|hour| hour.rows).sum();
+    let (runs, failed): (i64, i64) =
+        (hours.iter().map(|h| h.succeeded + h.failed).sum(), hours.iter().map(|h| h.failed).sum());
+    let alive = status.nodes.iter().filter(|node| node.alive).count();
+    html! {
+        div.tiles {
+            (tile("Due now", &number(due), html! { @match oldest { Some(at) => { "oldest " (ago(at)) }, None => "rows, at the last look" } }))
+            (tile("Removed, 24 hours", &count(removed), html! { "rows" }))
+            (tile("Runs, 24 hours", &count(runs), html! { @if failed > 0 { (badge("failed")) " " (count(failed)) } @else { "none failed" } }))
+            (tile("Policies", &number(status.policies.len() as u64), html! { (status.policies.iter().filter(|p| p.state == "active").count()) " active" }))
+            (tile("Nodes", &number(alive as u64), html! { "alive" }))
+            (tile("Unsealed records", &format!("{}{}", count(status.audit.unsealed), if status.audit.more { "+" } else { "" }), html! { "in the audit" }))
+        }
+    }
+}
+
+pub(super) fn tile(label: &str, value: &str, note: Markup) -> Markup {
+    html! { div.tile { div.label { (label) } div.value { (value) } div.note { (note) } } }
+}
+
+fn nodes(status: &Status) -> String {
+    let names: Vec<&str> = status.nodes.iter().filter(|node| node.alive).map(|node| node.name.as_str()).collect();
+    if names.is_empty() { "no node is alive".into() } else { names.join(", ") }
+}
+
+fn at_work(status: &Status) -> Markup {
+    let held: Vec<(&PolicyStatus, &UnitStatus)> = status
+        .policies
+        .iter()
+        .flat_map(|policy| policy.units.iter().map(move |unit| (policy, unit)))
+        .filter(|(_, unit)| unit.held_by.is_some() || unit.throttle.is_some())
+        .collect();
+    if held.is_empty() {
+        return html! { div.empty { "Nothing is being worked on at the moment." } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Policy" } th { "Table" } th.n { "Rows" } th { "Held by" } th { "Rests because" } } }
+            tbody {
+                @for (policy, unit) in held.into_iter().take(50) {
+                    tr {
+                        td { a href=(policies::path(&policy.policy)) { (policy.policy) } }
+                        td { code { (unit.table) } }
+                        td.n { @if let Some(run) = &unit.last_run { (count(run.rows)) } }
+                        td { (unit.held_by.as_deref().unwrap_or("–")) }
+                        td { (unit.throttle.as_deref().unwrap_or("–")) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// Runs as a table.
+pub(super) fn run_table(runs: &[Run]) -> Markup {
+    if runs.is_empty() {
+        return html! { div.empty { strong { "No run yet" } "They appear here as soon as a node has something to do." } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Started" } th { "Policy" } th.wide { "Table" } th { "Result" } th.n { "Rows" } th.n { "Took" } th.n.wide { "Rows/s" } } }
+            tbody {
+                @for run in runs {
+                    tr {
+                        td { (ago(run.started_at)) }
+                        td { @if run.policy == "keep" { "keep" } @else { a href=(policies::path(&run.policy)) { (run.policy) } } }
+                        td.wide { code { (run.table_name) } }
+                        td { (badge(&run.status)) @if let Some(error) = &run.error { div.sub { (error) } } }
+                        td.n { (count(run.rows)) }
+                        td.n { (seconds(run.seconds)) }
+                        td.n.wide { @if let Some(rate) = run.rows_per_second { (number(rate as u64)) } @else { "–" } }
+                    }
+                }
+            }
+        } }
+    }
+}

@@ -1,0 +1,167 @@
+//! The forecast: how many rows of each policy fall due, day by day. Invariants: it goes by the same condition as a run,
+//! with the cutoff of that day; where an index leads to the rows they are counted while there is time, and otherwise the
+//! planner's estimate stands, said to be one. No look takes longer than its patience, whatever the table.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use sqlx::PgConnection;
+
+use super::{store, survey, to_be_active};
+use crate::audit::Moment;
+use crate::expire::due::Clock;
+use crate::expire::store::Target;
+use crate::pg::Guard;
+use crate::pg::catalog::{self, Leaf, Table};
+use crate::policy::{Expire, Wanted};
+use crate::{Engine, Result, expire};
+
+/// All counting of one forecast takes no longer than about this.
+const COUNT_FOR: Duration = Duration::from_secs(10);
+/// One count.
+const PATIENCE: Guard = Guard { statement: Duration::from_millis(1_000), lock: Duration::from_millis(100) };
+/// Rows of a day are counted no further; beyond it an estimate says as much.
+const COUNTED_ROWS: u64 = 1_000_000;
+
+/// What falls due on one day.
+#[derive(Debug, Clone, Serialize)]
+pub struct Day {
+    /// Its end: what is due by then and was not a day before.
+    pub until: Moment,
+    /// Rows.
+    pub rows: u64,
+    /// Their share of what the table takes on disk.
+    pub bytes: u64,
+    /// Whether they were counted; estimated otherwise.
+    pub exact: bool,
+}
+
+/// What falls due of one policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct Forecast {
+    /// The policy.
+    pub policy: String,
+    /// Its table.
+    pub table: String,
+    /// Due at the start already.
+    pub due_rows: Option<u64>,
+    /// Day by day.
+    pub days: Vec<Day>,
+    /// Why there is none.
+    pub problem: Option<String>,
+}
+
+impl Engine {
+    /// How many rows fall due on each of the days that follow a moment.
+    pub async fn forecast(&self, wanted: &[Wanted], from: Timestamp, days: u32) -> Result<Vec<Forecast>> {
+        let mut tx = self.database().read().await?;
+        let stored = match crate::pg::schema_version(&mut tx).await? {
+            Some(_) => crate::policy::store::all(&mut tx).await?,
+            None => Vec::new(),
+        };
+        tx.commit().await?;
+        let until = Instant::now() + COUNT_FOR;
+        let mut forecasts = Vec::new();
+        for policy in to_be_active(wanted, &stored) {
+            let mut forecast = Forecast {
+                policy: policy.name.to_string(),
+                table: policy.table.clone(),
+                due_rows: None,
+                days: Vec::new(),
+                problem: None,
+            };
+            match self.look_ahead(&policy, from, days, until, &mut forecast).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => forecast.problem = Some(error.to_string()),
+                Ok(()) => {}
+            }
+            forecasts.push(forecast);
+        }
+        Ok(forecasts)
+    }
+
+    async fn look_ahead(
+        &self,
+        policy: &Expire,
+        from: Timestamp,
+        days: u32,
+        until: Instant,
+        forecast: &mut Forecast,
+    ) -> Result<()> {
+        let mut tx = self.database().read().await?;
+        let survey = survey::survey(&mut tx, policy, Clock::At(from)).await?;
+        tx.rollback().await?;
+        forecast.table = survey.table.relation.label();
+        let total: u64 = survey.leaves.iter().map(|leaf| leaf.leaf.rows).sum();
+        let bytes_per_row = survey.bytes() as f64 / total.max(1) as f64;
+        let indexed = survey.leaves.iter().all(|leaf| leaf.index.is_some());
+        let (due_rows, _) = self.due_between(policy, None, from, indexed, until).await?;
+        forecast.due_rows = Some(due_rows);
+        let mut begin = from;
+        for day in 1..=i64::from(days) {
+            let end = from.saturating_add(SignedDuration::from_hours(24 * day)).unwrap_or(Timestamp::MAX);
+            let (rows, exact) = self.due_between(policy, Some(begin), end, indexed, until).await?;
+            let bytes = (rows as f64 * bytes_per_row) as u64;
+            forecast.days.push(Day { until: end.into(), rows, bytes, exact });
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// How many rows are due by a moment and were not by another, over all leaves: counted, or estimated.
+    async fn due_between(
+        &self,
+        policy: &Expire,
+        after: Option<Timestamp>,
+        by: Timestamp,
+        indexed: bool,
+        until: Instant,
+    ) -> Result<(u64, bool)> {
+        if indexed && Instant::now() < until {
+            let mut tx = self.database().begin(PATIENCE).await?;
+            let counted = count(&mut tx, policy, after, by).await;
+            tx.rollback().await?;
+            match counted {
+                Ok(rows) if rows < COUNTED_ROWS => return Ok((rows, true)),
+                Ok(_) => {}
+                Err(error) if error.sqlstate().as_deref() == Some("57014") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut tx = self.database().read().await?;
+        let table = catalog::table(&mut tx, &policy.table).await?;
+        let mut rows = 0.0;
+        for leaf in catalog::leaves(&mut tx, table.oid).await? {
+            let (target, before) = targets(&mut tx, policy, &table, &leaf, after, by).await?;
+            rows += store::planned_between(&mut tx, &target, before.as_ref()).await?;
+        }
+        tx.rollback().await?;
+        Ok((rows as u64, false))
+    }
+}
+
+async fn count(connection: &mut PgConnection, policy: &Expire, after: Option<Timestamp>, by: Timestamp) -> Result<u64> {
+    let table = catalog::table(connection, &policy.table).await?;
+    let leaves = catalog::leaves(connection, table.oid).await?;
+    let Some(first) = leaves.first() else { return Ok(0) };
+    let (target, before) = targets(connection, policy, &table, first, after, by).await?;
+    store::count_between(connection, &table.relation, &target, before.as_ref(), COUNTED_ROWS).await
+}
+
+/// A leaf at the later moment, and at the earlier one.
+async fn targets(
+    connection: &mut PgConnection,
+    policy: &Expire,
+    table: &Table,
+    leaf: &Leaf,
+    after: Option<Timestamp>,
+    by: Timestamp,
+) -> Result<(Target, Option<Target>)> {
+    let target = expire::target_by(connection, policy, table, leaf, Clock::At(by)).await?;
+    let before = match after {
+        Some(after) => Some(expire::target_by(connection, policy, table, leaf, Clock::At(after)).await?),
+        None => None,
+    };
+    Ok((target, before))
+}
