@@ -104,7 +104,7 @@ const HAND_OVER: &str = "ALTER SCHEMA ebb OWNER TO ebb_owner;
 DO $$ DECLARE statement text; BEGIN
   FOR statement IN
     SELECT format('ALTER TABLE %s OWNER TO ebb_owner', c.oid::regclass) FROM pg_class c
-    WHERE c.relnamespace = 'ebb'::regnamespace AND c.relkind IN ('r', 'v', 'S')
+    WHERE c.relnamespace = 'ebb'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
       AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'i' AND c.relkind = 'S')
     UNION ALL
     SELECT format('ALTER ROUTINE %s OWNER TO ebb_owner', p.oid::regprocedure) FROM pg_proc p

@@ -47,8 +47,8 @@ async fn every_endpoint_refuses_bodies_that_are_none() {
             let expected: &[&str] = match what {
                 "huge" => &["too-large"],
                 "another type" => &["media-type"],
-                "a number" | "two values" | "deep" => &["invalid", "malformed"],
-                _ => &["malformed"],
+                // Whichever is met first: the field that is not known, or the byte that is wrong.
+                _ => &["invalid", "malformed"],
             };
             assert!(expected.contains(&problem.as_str()), "{method} {path}, {what}: {answer:?}");
         }
