@@ -2,7 +2,7 @@
 //! references, ages or policies, and never decides. Invariants: a listing is whole or an error; a drop touches exactly the
 //! name it was given; every call is bounded in time; no message shows a secret.
 //!
-//! A new driver is one file here that implements [`Driver`], a variant of `policy::Place`, and its line in [`open`].
+//! A new driver is one file here that implements [`Driver`], a variant of `policy::Place`, and its line in `open`.
 
 mod clickhouse;
 mod objects;
