@@ -169,3 +169,35 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     let refused = shell.fails(3, &["partition", "adopt", "public.ingest", "--column", "payload", "--by", "month"]);
     assert!(refused.contains("in the way: column payload is jsonb, which tells no time"), "{refused}");
 }
+
+#[tokio::test]
+async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too() {
+    let db = database().await;
+    rich_table(&db).await;
+    let shell = Shell::new(&db, CONFIG);
+    let (before, all) = (dump(&db), rows(&db).await);
+    shell.ok(&["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"]);
+    let sql = shell.ok(&["partition", "split", "public.ingest", "--sql"]);
+    for part in ["ebb_split AFTER INSERT OR UPDATE OR DELETE", "ON CONFLICT DO NOTHING", "hashtextextended", "VALIDATE CONSTRAINT", "DETACH PARTITION", "lock_timeout"] {
+        assert!(sql.contains(part), "{part} is not in\n{sql}");
+    }
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0, "looking changes nothing");
+    let kills = killed_at_every_step(&shell, &db, &["partition", "split", "public.ingest", "--yes"], "is split").await;
+    assert!(kills > 8, "killed {kills} times");
+    assert_eq!(rows(&db).await, all, "split");
+    let parts: i64 = db.scalar("SELECT count(*) FROM pg_inherits WHERE inhparent = 'public.ingest'::regclass AND inhrelid::regclass::text LIKE '%ingest\\_2%'").await;
+    assert!(parts >= 4, "{parts}");
+    let same = "SELECT count(*) FROM (
+        SELECT (SELECT count(*) FROM pg_index x WHERE x.indrelid = c.oid) AS indexes, (SELECT count(*) FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype <> 'n') AS constraints,
+               (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) AS triggers, (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid) AS policies,
+               c.relrowsecurity, c.relacl::text, c.reloptions, (SELECT count(*) FROM pg_statistic_ext s WHERE s.stxrelid = c.oid) AS statistics
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'public.ingest'::regclass GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) x";
+    assert_eq!(db.scalar::<i64>(same).await, 1, "the parts have what the partitions ahead have");
+    assert!(shell.ok(&["partition", "split", "public.ingest", "--yes"]).contains("is split already"));
+    killed_at_every_step(&shell, &db, &["partition", "rollback", "public.ingest", "--yes"], "is an ordinary table again").await;
+    assert_eq!(rows(&db).await, all, "rolled back");
+    assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
+    assert_eq!(rows(&db).await, all, "finished");
+    assert_eq!(dump(&db), before, "the schema is what it was");
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0);
+}
