@@ -45,7 +45,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     match standing.state.as_str() {
-        "splitting" | "abandoning" => say!("{} is {}: the parts go, the table stays as it is", standing.table, standing.state),
+        "splitting" | "abandoning" => {
+            say!("{} is {}: the parts go, the table stays as it is", standing.table, standing.state)
+        }
         state => say!("{} is {state}: it becomes an ordinary table again, with every row", standing.table),
     }
     if args.dry_run || (!args.yes && confirm::can_ask() && !confirm::ask("Roll it back?")?) {
@@ -57,7 +59,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     match ebb::partition::rollback(database, &args.table, &context.by(None), &mut watch).await? {
         RolledBack::Abandoned => say!("{} is as it was before; nothing is left of the adoption", standing.table),
         RolledBack::Unsplit => {
-            say!("nothing is left of the split of {0}; to undo its adoption too: ebb partition rollback {0}", standing.table);
+            say!(
+                "nothing is left of the split of {0}; to undo its adoption too: ebb partition rollback {0}",
+                standing.table
+            );
             return Ok(Outcome::Done);
         }
         RolledBack::Back(rows) => {

@@ -44,7 +44,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let request = Request { table: args.table.clone(), partition: args.partition.clone(), since: args.since.clone() };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
-    let begun = standing.as_ref().is_some_and(|standing| ["splitting", "split", "abandoning"].contains(&standing.state.as_str()));
+    let begun = standing
+        .as_ref()
+        .is_some_and(|standing| ["splitting", "split", "abandoning"].contains(&standing.state.as_str()));
     if begun && (args.sql || args.dry_run || args.json) {
         let state = standing.map(|standing| standing.state).unwrap_or_default();
         return Err(Error::usage(format!("{} is {state}: its steps are written down already", args.table))

@@ -9,8 +9,8 @@ pub(crate) mod store;
 
 pub use plan::{Act, Plan, Step};
 pub use preflight::{Preflight, preflight};
-pub(crate) use run::{abandon, finish, prepare_rollback};
 pub use run::{Split, split};
+pub(crate) use run::{abandon, finish, prepare_rollback};
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Default)]

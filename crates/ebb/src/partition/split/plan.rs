@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::store::{Key, Period};
-use crate::partition::adopt::subject::{Constraint, Index, outside_quotes};
 use crate::partition::adopt::BOUND;
+use crate::partition::adopt::subject::{Constraint, Index, outside_quotes};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result};
 
@@ -141,9 +141,10 @@ pub(crate) fn compose(of: &Source, periods: &[Period]) -> Result<Plan> {
         log: own("log"),
         note: own("note"),
     };
-    let restored = of.old_foreign_keys.iter().map(|key| {
-        format!("ALTER TABLE {} ADD CONSTRAINT {} {}", of.partition, Ident::new(&key.name), key.definition)
-    });
+    let restored = of
+        .old_foreign_keys
+        .iter()
+        .map(|key| format!("ALTER TABLE {} ADD CONSTRAINT {} {}", of.partition, Ident::new(&key.name), key.definition));
     Ok(Plan {
         source: of.partition.to_string(),
         source_label: of.partition.label(),
@@ -274,9 +275,8 @@ impl Composer<'_> {
         let insert = |row: &str| format!("INSERT INTO {log} ({key}) VALUES ({});", self.key(row));
         let names: Vec<String> = self.parts.iter().map(|(part, _)| Literal(&part.to_string()).to_string()).collect();
         let numbered = self.of.key.columns.iter().zip(&self.of.key.operators).enumerate();
-        let condition: Vec<String> = numbered
-            .map(|(n, (column, operator))| format!("c.{} {operator} ${}", Ident::new(column), n + 1))
-            .collect();
+        let condition: Vec<String> =
+            numbered.map(|(n, (column, operator))| format!("c.{} {operator} ${}", Ident::new(column), n + 1)).collect();
         let delete = match at_once {
             true => format!(
                 " EXECUTE 'DELETE FROM ONLY ' || (ARRAY[{}])[width_bucket(OLD.{}, {}) + 1] || {} USING {};",
@@ -308,8 +308,12 @@ impl Composer<'_> {
     fn note_changes(&self, label: &str) -> Vec<String> {
         let (partition, note) = (&self.of.partition, &self.note);
         vec![
-            format!("CREATE TRIGGER {TRIGGER} AFTER INSERT OR UPDATE OR DELETE ON {partition} FOR EACH ROW EXECUTE FUNCTION {note}()"),
-            format!("CREATE TRIGGER {TRUNCATED} AFTER TRUNCATE ON {partition} FOR EACH STATEMENT EXECUTE FUNCTION {note}()"),
+            format!(
+                "CREATE TRIGGER {TRIGGER} AFTER INSERT OR UPDATE OR DELETE ON {partition} FOR EACH ROW EXECUTE FUNCTION {note}()"
+            ),
+            format!(
+                "CREATE TRIGGER {TRUNCATED} AFTER TRUNCATE ON {partition} FOR EACH STATEMENT EXECUTE FUNCTION {note}()"
+            ),
             format!("ALTER TABLE {partition} ENABLE ALWAYS TRIGGER {TRIGGER}"),
             format!("ALTER TABLE {partition} ENABLE ALWAYS TRIGGER {TRUNCATED}"),
             format!(
@@ -405,8 +409,7 @@ impl Composer<'_> {
             };
             let sql = self.of.foreign_keys.iter().map(add).collect();
             steps.push(Step::new(format!("foreign keys of {}", part.label()), Act::Short, sql));
-            let prove =
-                |key: &Constraint| format!("ALTER TABLE {part} VALIDATE CONSTRAINT {}", Ident::new(&key.name));
+            let prove = |key: &Constraint| format!("ALTER TABLE {part} VALIDATE CONSTRAINT {}", Ident::new(&key.name));
             let sql = self.of.foreign_keys.iter().map(prove).collect();
             steps.push(Step::new(format!("prove the foreign keys of {}", part.label()), Act::Alone, sql));
         }
@@ -426,9 +429,12 @@ impl Composer<'_> {
             format!("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE"),
             format!("ALTER TABLE {table} DETACH PARTITION {partition}"),
         ];
-        sql.extend(self.of.old_foreign_keys.iter().map(|key| {
-            format!("ALTER TABLE {partition} DROP CONSTRAINT {}", Ident::new(&key.name))
-        }));
+        sql.extend(
+            self.of
+                .old_foreign_keys
+                .iter()
+                .map(|key| format!("ALTER TABLE {partition} DROP CONSTRAINT {}", Ident::new(&key.name))),
+        );
         sql.push(format!("SELECT ebb.split_settle({label}, {SETTLE})"));
         if !self.of.foreign_keys.is_empty() {
             sql.push("SET CONSTRAINTS ALL IMMEDIATE".into());

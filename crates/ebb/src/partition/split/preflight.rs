@@ -2,9 +2,9 @@
 
 use sqlx::PgConnection;
 
+use super::Request;
 use super::plan::{Plan, Source, compose};
 use super::store::{self, Candidate, Cut};
-use super::Request;
 use crate::partition::adopt::{Findings, subject};
 use crate::partition::{Partitioned, list, partitioned};
 use crate::pg::{Relation, catalog};
@@ -135,8 +135,14 @@ async fn chosen(
         }
     }
     let what = match named {
-        Some(named) => format!("{} is not a partition of {} that reaches over several periods", named.label(), on.table.relation.label()),
-        None => format!("every partition of {} is one {by} already: there is nothing to split", on.table.relation.label()),
+        Some(named) => format!(
+            "{} is not a partition of {} that reaches over several periods",
+            named.label(),
+            on.table.relation.label()
+        ),
+        None => {
+            format!("every partition of {} is one {by} already: there is nothing to split", on.table.relation.label())
+        }
     };
     Err(Error::usage(what).with_hint(format!("`ebb partition list {}` shows them", on.table.relation.label())))
 }

@@ -215,9 +215,7 @@ async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()>
                 tokio::time::sleep(took / 2).await;
             }
             // 23503: what the row refers to is about to go, and the row with it.
-            Err(error)
-                if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "23503")) && tries < TRIES =>
-            {
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "23503")) && tries < TRIES => {
                 tx.rollback().await?;
                 tries += 1;
                 watch(Progress::Waiting(error.to_string()));
@@ -249,18 +247,13 @@ async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
     if different.is_empty() {
         return Ok(());
     }
-    Err(Error::refused(format!("the parts are not what {} is: {}", plan.source_label, different.join("; ")))
-        .with_hint(format!("did somebody write to them? The table is what it was: ebb partition rollback {}", row.relation)))
+    Err(Error::refused(format!("the parts are not what {} is: {}", plan.source_label, different.join("; "))).with_hint(
+        format!("did somebody write to them? The table is what it was: ebb partition rollback {}", row.relation),
+    ))
 }
 
 /// A short transaction that first applies what is left, once that is little enough.
-async fn settled(
-    session: &mut Session,
-    row: &Row,
-    step: &Step,
-    done: After<'_>,
-    watch: Watch<'_>,
-) -> Result<()> {
+async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
     for _ in 0..SETTLES {
         drain(session, row, watch).await?;
         match short(session, &[row.relid], &step.sql, watch, done).await {

@@ -24,8 +24,9 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn plan(&self) -> Result<Plan> {
-        serde_json::from_value(self.plan.clone())
-            .map_err(|error| Error::failed(format!("the plan of the split of {} cannot be read: {error}", self.relation)))
+        serde_json::from_value(self.plan.clone()).map_err(|error| {
+            Error::failed(format!("the plan of the split of {} cannot be read: {error}", self.relation))
+        })
     }
 
     pub(crate) fn steps_done(&self) -> usize {
