@@ -7,6 +7,6 @@ mod lineage;
 mod listen;
 mod once;
 mod policies;
-mod site;
+pub(crate) mod site;
 mod stream;
 mod tokens;
