@@ -36,7 +36,10 @@ const MIGRATIONS: &[Migration] = migrations![
     8 "0008_adoption",
     9 "0009_schedule",
     10 "0010_retain",
-    11 "0011_claims",
+    11 "0011_created",
+    12 "0012_split",
+    13 "0013_gates",
+    14 "0014_claims",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
