@@ -190,15 +190,11 @@ fn defaults_from_environment(document: &mut Document, env: &Env) -> Vec<String> 
 /// Passwords that stand in the file itself: in the database's addresses, and in those of sinks and stores.
 fn plain_passwords(document: &Document, label: &str) -> Vec<String> {
     let mut urls = vec![path(&["database", "url"]), path(&["database", "direct_url"])];
-    match document.get(&["sinks"]) {
-        Some(Value::Object(sinks)) => urls.extend(sinks.keys().map(|sink| path(&["sinks", sink, "url"]))),
-        _ => {}
+    if let Some(Value::Object(sinks)) = document.get(&["sinks"]) {
+        urls.extend(sinks.keys().map(|sink| path(&["sinks", sink, "url"])));
     }
-    match document.get(&["resources"]) {
-        Some(Value::Array(stores)) => {
-            urls.extend((0..stores.len()).map(|n| path(&["resources", &n.to_string(), "url"])))
-        }
-        _ => {}
+    if let Some(Value::Array(stores)) = document.get(&["resources"]) {
+        urls.extend((0..stores.len()).map(|n| path(&["resources", &n.to_string(), "url"])));
     }
     let inline = |url: &Vec<String>| {
         let value = document.get(&url.iter().map(String::as_str).collect::<Vec<_>>());

@@ -397,10 +397,10 @@ impl Desk {
     fn judge(&mut self, (id, token, verdict): Answer) {
         let Some(held) = self.held.get(&id) else { return };
         let sink = held.sink.clone();
-        let retry = self.lanes.get(&sink).map(|lane| lane.outlet.retry().clone()).unwrap_or_default();
-        if let Some(lane) = self.lanes.get_mut(&sink) {
+        let outlet = self.lanes.get_mut(&sink).map(|lane| {
             lane.ended();
-        }
+            lane.outlet.clone()
+        });
         if held.token != token {
             // The claim ran out while the call was under way, and this node has claimed the event again since.
             tracing::info!(event = %held.event, sink, token, "Result rejected: the claim had run out");
@@ -413,6 +413,7 @@ impl Desk {
             Verdict::Delivered { response } => Ending::Finished { state: "done", error: None, response },
             Verdict::Failed { error, permanent, retry_after, response } => {
                 let error = error.replace('\0', "\u{fffd}");
+                let retry = outlet.map_or_else(policy::Retry::default, |outlet| outlet.retry().clone());
                 let wait = retry.delay(held.attempt, random_share()).filter(|_| !permanent);
                 match wait {
                     Some(wait) => {
