@@ -110,6 +110,8 @@ async fn a_receiver_can_ask_for_patience_and_is_believed_within_bounds() {
         response: None,
     };
     desk.ledger.answer([wait(600), wait(10_000_000)]);
+    // Both calls are under way before the first is answered: afterwards the sink waits.
+    desk.ledger.take(Duration::from_millis(500));
     let (one, two) = (desk.schedule("now() - interval '1 s'", 1, "").await, desk.schedule("now()", 2, "").await);
     desk.once().await;
     for (id, bounds) in [(one, 500.0..=600.0), (two, 86_000.0..=86_400.0)] {
