@@ -23,7 +23,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 use self::screen::Screen;
 use self::store::Count;
 use self::traffic::Traffic;
-use self::worker::Crash;
+use self::worker::{Cleared, Crash};
 use crate::cli::{Context, Outcome, apply, output, run};
 
 const DIR: &str = ".ebb/demo";
@@ -147,11 +147,16 @@ impl Demo<'_> {
         let mut traffic = Traffic::start(&application);
 
         let crash = Crash::cause(database).await?;
-        let swept = self.sweep(&before).await;
-        let left = match &swept {
-            Ok(true) => crash.clear(database, &self.shutdown).await?,
-            _ => None,
-        };
+        let begun = Instant::now();
+        let (swept, cleared) = tokio::join!(self.sweep(&before), crash.clear(database, &self.shutdown));
+        let mut left = None;
+        if matches!(swept, Ok(true)) {
+            say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
+            match cleared? {
+                Cleared::Whole(story) => say!("{story}"),
+                Cleared::Left(what) => left = Some(what),
+            }
+        }
         let told = match swept {
             Ok(true) if self.once => self.settle(&mut traffic, &before, left).await,
             Ok(true) => {
@@ -205,7 +210,6 @@ impl Demo<'_> {
             let swept = !busy && store::counts(database).await?.iter().all(|count| count.due == 0);
             if swept && greetings.sent >= BIRTHDAYS && greetings.waiting == 0 {
                 screen.finish();
-                say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
                 return Ok(true);
             }
             if let Some(failed) = runs.iter().find(|run| run.status == "failed") {

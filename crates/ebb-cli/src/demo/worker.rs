@@ -85,33 +85,33 @@ impl Crash {
         Ok(Self { other, shared })
     }
 
-    /// Waits until what only the dead one referred to is gone, lets go of the rest, and waits again. What does not add up,
-    /// in words.
-    pub(crate) async fn clear(self, database: &Database, shutdown: &Shutdown) -> Result<Option<String>> {
+    /// Waits until what only the dead one referred to is gone, lets go of the rest, and waits again.
+    pub(crate) async fn clear(self, database: &Database, shutdown: &Shutdown) -> Result<Cleared> {
         let begun = Instant::now();
         let gone = left(database, shutdown, SHARED).await?;
-        let after = begun.elapsed();
+        let after = begun.elapsed().as_secs_f64();
         let usable = self.shared.iter().filter(|handle| handle.name().is_ok()).count();
         drop(self.shared);
         self.other.stop().await?;
         let none = gone && left(database, shutdown, 0).await?;
-        if shutdown.is_stopping() {
-            return Ok(None);
-        }
-        if !none || usable != SHARED {
-            let now = store::scratch_tables(database).await?.len();
-            return Ok(Some(format!(
-                "{now} scratch tables are left of a worker that was killed ({usable} of {SHARED} were usable)"
-            )));
-        }
-        say!(
-            "scratch tables: a worker was killed with {MADE} of them; {} went when its term was over ({:.0} s), {SHARED} stayed \
-             until another worker let go, none is left",
-            MADE - SHARED,
-            after.as_secs_f64()
-        );
-        Ok(None)
+        Ok(match none && usable == SHARED {
+            true => Cleared::Whole(format!(
+                "scratch tables: a worker was killed with {MADE} of them; {} went when its term was over ({after:.0} s), \
+                 {SHARED} stayed until another worker let go, none is left",
+                MADE - SHARED
+            )),
+            false => Cleared::Left(format!(
+                "scratch tables: {} are left of a worker that was killed, and {usable} of {SHARED} could be used",
+                store::scratch_tables(database).await?.len()
+            )),
+        })
     }
+}
+
+/// What became of a crash, in words.
+pub(crate) enum Cleared {
+    Whole(String),
+    Left(String),
 }
 
 /// Waits until so many tables are left; false when it took too long, or fewer are.
