@@ -38,7 +38,8 @@ const MIGRATIONS: &[Migration] = migrations![
     10 "0010_retain",
     11 "0011_created",
     12 "0012_split",
-    13 "0013_derived",
+    13 "0013_gates",
+    14 "0014_derived",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
