@@ -143,6 +143,7 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
         let text = unit.next_run.map(|next| words::upcoming(next, status.policy_time))?;
         Some(if unit.triggered { "now".into() } else { text })
     };
+    let event = || policy.next_event.map(|next| words::upcoming(next, status.policy_time));
     let active = ["active", "observe", "braked"].contains(&policy.state.as_str());
     let cell = |value: Option<String>| value.unwrap_or_else(dash);
     vec![
@@ -154,11 +155,14 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
         cell(unit.and_then(|unit| Some(words::about(unit.total_rows?, unit.pending_is == Some("counted"))))),
         cell(unit.and_then(|unit| unit.table_bytes).map(words::bytes)),
         cell(unit.and_then(last)),
-        if active { cell(unit.and_then(next)) } else { dash() },
+        if active { cell(unit.and_then(next).or_else(event)) } else { dash() },
     ]
 }
 
 fn details(policy: &PolicyStatus, status: &Status) {
+    if policy.units.is_empty() && policy.reason.is_none() && policy.problem.is_none() && policy.state != "disabled" {
+        return;
+    }
     say!("\n{}", policy.policy);
     if let Some(reason) = &policy.reason {
         // "paused by …" says it already.

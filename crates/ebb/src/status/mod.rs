@@ -69,6 +69,8 @@ pub struct PolicyStatus {
     pub changed_at: Moment,
     /// By whom.
     pub changed_by: String,
+    /// Of a schedule: when its next event is due.
+    pub next_event: Option<Moment>,
     /// Its tables, leaf by leaf.
     pub units: Vec<UnitStatus>,
     /// Why its table could not be looked at.
@@ -219,6 +221,7 @@ impl Engine {
             version: row.version,
             changed_at: row.changed_at,
             changed_by: row.changed_by,
+            next_event: row.next_event,
             units,
             problem: None,
         };

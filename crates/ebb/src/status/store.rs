@@ -64,6 +64,7 @@ pub(crate) struct PolicyRow {
     pub(crate) changed_at: Moment,
     pub(crate) changed_by: String,
     pub(crate) spec: Value,
+    pub(crate) next_event: Option<Moment>,
 }
 
 pub(crate) async fn policies(connection: &mut PgConnection) -> Result<Vec<PolicyRow>> {
