@@ -26,7 +26,7 @@ use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers, Setup};
 use crate::spine::service::Service;
 use crate::spine::unit::{ChoreKind, Unit};
-use crate::spine::work::{Agenda, Roster, Work};
+use crate::spine::work::{Agenda, Roster, Work, stop};
 use crate::spine::{Node, NodeOptions, Shutdown};
 use crate::{Error, Result, expire, gate, partition, resources};
 
@@ -518,7 +518,7 @@ impl Duties {
             };
             match found {
                 Ok(units) => works.extend(units),
-                Err(error) if error.is_config() => expire_work::stop(database, &stored, node, &error).await?,
+                Err(error) if error.is_config() => stop(database, &stored, node, &error).await?,
                 Err(error) => return Err(error),
             }
         }

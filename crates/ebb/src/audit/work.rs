@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use sqlx::PgConnection;
 
 use super::{Destination, MAX_RECORDS, SigningKey, seal_once, unsealed};
+use crate::Result;
 use crate::pg::Database;
 use crate::spine::batch::Batch;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::spine::{Chore, Outcome, metrics};
-use crate::{Error, Result};
 
 /// How often records are sealed.
 const EVERY: Duration = Duration::from_secs(10);
@@ -42,10 +42,6 @@ impl Work for SealWork {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        0
-    }
-
     fn leaf(&self) -> u32 {
         self.table
     }
@@ -56,10 +52,6 @@ impl Work for SealWork {
 
     fn interval(&self) -> Duration {
         EVERY
-    }
-
-    fn closed_until(&self, _: Timestamp) -> Option<Timestamp> {
-        None
     }
 
     fn next_at(&self, now: Timestamp, _: u64) -> Timestamp {
@@ -94,10 +86,6 @@ impl Work for SealWork {
             Ok(())
         }
         .boxed()
-    }
-
-    fn stop_policy<'a>(&'a self, _: &'a Database, _: &'a str, _: &'a Error) -> BoxFuture<'a, Result<()>> {
-        async { Ok(()) }.boxed()
     }
 
     fn report(&self, summary: &Summary) {

@@ -5,12 +5,10 @@
 use sqlx::PgConnection;
 
 use super::store::{self, Count, Target};
-use crate::Result;
 use crate::pg::Relation;
 use crate::policy::Brake;
+use crate::{Result, spine};
 
-/// A brake that nobody wrote does not stop runs up to this size: a small table is often due as a whole.
-const DEFAULT_APPLIES_ABOVE: f64 = 10_000.0;
 /// Tables up to so many pages are counted; of larger ones this many pages are sampled.
 const SAMPLE_PAGES: u64 = 2_000;
 /// How far a sampled share may be off.
@@ -70,18 +68,7 @@ fn near_a_limit(brake: &Brake, count: &Count) -> bool {
 }
 
 fn exceeded(brake: &Brake, count: &Count) -> Option<String> {
-    if let Some(rows) = brake.rows
-        && count.due > rows as f64
-    {
-        return Some(format!("rows = {rows}"));
-    }
-    if !brake.explicit && count.due <= DEFAULT_APPLIES_ABOVE {
-        return None;
-    }
-    match brake.share {
-        Some(share) if count.due > share * count.total => Some(format!("share = {share} of {:.0} rows", count.total)),
-        _ => None,
-    }
+    spine::brake::exceeded(brake, count.due, count.total, "rows")
 }
 
 #[cfg(test)]

@@ -355,31 +355,6 @@ pub(crate) async fn key_columns(connection: &mut PgConnection, leaf: u32) -> Res
     Ok(names.into_iter().map(Ident::new).collect())
 }
 
-/// An allowance, or the mark of a brake that tripped.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct BrakeRow {
-    pub(crate) allow_rows: Option<i64>,
-}
-
-pub(crate) async fn brake(connection: &mut PgConnection, policy: &str) -> Result<Option<BrakeRow>> {
-    Ok(sql!("brake" as BrakeRow).bind(policy).fetch_optional(connection).await?)
-}
-
-pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, due: u64, limit: &str) -> Result<()> {
-    sql!("trip_brake").bind(policy).bind(due as i64).bind(limit).execute(connection).await?;
-    Ok(())
-}
-
-pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    sql!("release_brake").bind(policy).execute(connection).await?;
-    Ok(())
-}
-
-pub(crate) async fn use_allowance(connection: &mut PgConnection, policy: &str, rows: u64) -> Result<()> {
-    sql!("use_allowance").bind(policy).bind(rows as i64).execute(connection).await?;
-    Ok(())
-}
-
 pub(crate) async fn may_vacuum(connection: &mut PgConnection, leaf: u32) -> Result<bool> {
     Ok(sql!("may_vacuum" scalar Option<bool>).bind(i64::from(leaf)).fetch_one(connection).await?.unwrap_or(false))
 }

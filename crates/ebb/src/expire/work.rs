@@ -16,7 +16,7 @@ use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::{AuditDetail, Cadence, Expire, Mode, Stored, human};
 use crate::spine::unit::Unit;
 use crate::spine::work::{Prepared, Status, Summary, Work};
-use crate::{Error, Result, policy};
+use crate::{Error, Result, spine};
 
 /// One look at the brake counts for all leaves of a table that start within this time, once for each.
 const BRAKE_COUNTS_FOR: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ impl ExpireWork {
         }
         let verdict = brake::check(connection, &self.policy().brake, &table.relation, target, pages).await?;
         if verdict.exceeded.is_none() {
-            store::release_brake(connection, &self.unit.policy).await?;
+            spine::brake::release(connection, &self.unit.policy).await?;
         }
         *self.shared.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((Instant::now(), verdict.clone(), vec![self.leaf.oid]));
@@ -124,26 +124,21 @@ impl ExpireWork {
         limit: &str,
         sweep: Sweep,
     ) -> Result<Prepared> {
-        let allowed = store::brake(connection, &self.unit.policy).await?.and_then(|row| row.allow_rows);
+        let allowed = spine::brake::allowance(connection, &self.unit.policy).await?;
         let mut due = verdict.due;
         // What was allowed was an estimate, and the next estimate is another: count before saying no again.
         if let Some(rows) = allowed
             && !verdict.exact
         {
-            due = store::count_due(connection, &table.relation, sweep.target(), rows as u64 + 1).await?.max(1);
+            due = store::count_due(connection, &table.relation, sweep.target(), rows + 1).await?.max(1);
         }
-        if allowed.is_some_and(|rows| rows as u64 >= due) {
+        if allowed.is_some_and(|rows| rows >= due) {
             let pacer = sweep.pacer();
             return Ok(Prepared::Go { chore: Box::new(sweep), pacer, due: Some(due) });
         }
         let due = verdict.due.max(due);
-        store::trip_brake(connection, &self.unit.policy, due, limit).await?;
-        let note = format!(
-            "about {due} rows are due, more than the brake allows ({limit}); \
-             let them go with: ebb resume {} --allow {due}",
-            self.unit.policy
-        );
-        Ok(Prepared::Ended { status: Status::Braked, due, note })
+        spine::brake::trip(connection, &self.unit.policy, due, limit).await?;
+        Ok(spine::brake::asks(&self.unit.policy, due, limit, "rows"))
     }
 
     async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {
@@ -152,7 +147,7 @@ impl ExpireWork {
         }
         if self.shared.stored.is_some() {
             let mut tx = database.read().await?;
-            store::use_allowance(&mut tx, &self.unit.policy, summary.rows).await?;
+            spine::brake::spend(&mut tx, &self.unit.policy, summary.rows).await?;
             tx.commit().await?;
         }
         // A tenth of the table is gone: the space and the statistics are worth a pass.
@@ -204,8 +199,8 @@ impl Work for ExpireWork {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        self.shared.stored.as_ref().map_or(0, |stored| stored.version)
+    fn stored(&self) -> Option<&Stored> {
+        self.shared.stored.as_ref()
     }
 
     fn leaf(&self) -> u32 {
@@ -217,17 +212,11 @@ impl Work for ExpireWork {
     }
 
     fn interval(&self) -> Duration {
-        match self.policy().cadence {
-            Cadence::Every(every) => every,
-            Cadence::At(_) => Duration::from_secs(24 * 3600),
-        }
+        self.policy().cadence.interval()
     }
 
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let policy = self.policy();
-        let window = policy.window.as_ref()?;
-        let zone = policy.zone.rules();
-        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+        self.policy().window.as_ref()?.closed_until(now, self.policy().zone.rules())
     }
 
     fn next_at(&self, now: Timestamp, found: u64) -> Timestamp {
@@ -251,31 +240,9 @@ impl Work for ExpireWork {
         self.look_after(database, summary).boxed()
     }
 
-    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
-        async move {
-            let Some(stored) = &self.shared.stored else { return Ok(()) };
-            stop(database, stored, node, error).await
-        }
-        .boxed()
-    }
-
     fn report(&self, summary: &Summary) {
         report(summary);
     }
-}
-
-/// Stops a policy that cannot go on, and says so.
-pub(crate) async fn stop(database: &Database, stored: &Stored, node: &str, error: &Error) -> Result<()> {
-    let reason = match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    };
-    tracing::error!(policy = %stored.name, error = %error, hint = error.hint(),
-        "Policy stopped; mend it and run `ebb apply`");
-    let mut tx = database.read().await?;
-    policy::store::stop(&mut tx, stored, &reason, node).await?;
-    tx.commit().await?;
-    Ok(())
 }
 
 /// A backlog that grows is swept sooner, up to six times.

@@ -322,26 +322,6 @@ pub(crate) async fn weigh(connection: &mut PgConnection, on: &Partitioned, expir
     Ok((rows, share))
 }
 
-pub(crate) async fn allowance(connection: &mut PgConnection, policy: &str) -> Result<Option<u64>> {
-    let allowed: Option<Option<i64>> = sql!("brake" scalar Option<i64>).bind(policy).fetch_optional(connection).await?;
-    Ok(allowed.flatten().map(|rows| rows.max(0) as u64))
-}
-
-pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, rows: u64, limit: &str) -> Result<()> {
-    sql!("trip_brake").bind(policy).bind(rows as i64).bind(limit).execute(connection).await?;
-    Ok(())
-}
-
-pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    sql!("release_brake").bind(policy).execute(connection).await?;
-    Ok(())
-}
-
-pub(crate) async fn use_allowance(connection: &mut PgConnection, policy: &str, rows: u64) -> Result<()> {
-    sql!("use_allowance").bind(policy).bind(rows as i64).execute(connection).await?;
-    Ok(())
-}
-
 pub(crate) async fn note_runway(connection: &mut PgConnection, unit: &str, words: &str) -> Result<()> {
     sql!("note_runway").bind(unit).bind(words).execute(connection).await?;
     Ok(())

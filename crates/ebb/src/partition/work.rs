@@ -10,17 +10,14 @@ use sqlx::PgConnection;
 
 use super::upkeep::{Step, Upkeep};
 use super::{Partitioned, partitioned, store};
+use crate::Result;
 use crate::gate;
 use crate::pg::Database;
-use crate::policy::{Brake, Cadence, Expire, Mode, Partition, Stored, human};
-use crate::spine::metrics;
+use crate::policy::{Expire, Mode, Partition, Stored, human};
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
-use crate::{Error, Result, policy};
-
-/// A brake that nobody wrote does not stop runs up to this size: a small table is often due as a whole.
-const DEFAULT_APPLIES_ABOVE: u64 = 10_000;
+use crate::spine::{brake, metrics};
 
 /// The upkeep of one policy's table.
 pub(crate) struct PartitionWork {
@@ -124,13 +121,14 @@ impl PartitionWork {
         if !expired.is_empty() {
             let (rows, share) = store::weigh(connection, &on, &expired).await?;
             due = Some(rows);
-            if let Some(limit) = exceeded(&self.policy.brake, rows, share) {
-                let allowed = store::allowance(connection, &self.unit.policy).await?;
+            let total = if share > 0.0 { rows as f64 / share } else { rows as f64 };
+            if let Some(limit) = brake::exceeded(&self.policy.brake, rows as f64, total, "rows") {
+                let allowed = brake::allowance(connection, &self.unit.policy).await?;
                 if allowed.is_none_or(|allowed| allowed < rows) {
                     return self.braked(connection, on, steps, rows, &limit).await;
                 }
             } else {
-                store::release_brake(connection, &self.unit.policy).await?;
+                brake::release(connection, &self.unit.policy).await?;
             }
             steps.extend(expired.into_iter().map(Step::Decide));
         }
@@ -172,16 +170,11 @@ impl PartitionWork {
         rows: u64,
         limit: &str,
     ) -> Result<Prepared> {
-        store::trip_brake(connection, &self.unit.policy, rows, limit).await?;
+        brake::trip(connection, &self.unit.policy, rows, limit).await?;
         if !steps.is_empty() {
             return Ok(self.go(on, steps, Some(rows)));
         }
-        let note = format!(
-            "partitions with {rows} rows are expired, more than the brake allows ({limit}); \
-             let them go with: ebb resume {} --allow {rows}",
-            self.unit.policy
-        );
-        Ok(Prepared::Ended { status: Status::Braked, due: rows, note })
+        Ok(brake::asks(&self.unit.policy, rows, limit, "rows of expired partitions"))
     }
 
     async fn show_runway(&self, connection: &mut PgConnection, look: &store::Look) -> Result<()> {
@@ -201,7 +194,7 @@ impl PartitionWork {
     async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {
         let mut tx = database.read().await?;
         if summary.rows > 0 {
-            store::use_allowance(&mut tx, &self.unit.policy, summary.rows).await?;
+            brake::spend(&mut tx, &self.unit.policy, summary.rows).await?;
         }
         let look = store::look(&mut tx, &self.policy, &self.on).await?;
         if !self.drops_only {
@@ -224,24 +217,13 @@ impl PartitionWork {
     }
 }
 
-/// The limit that is exceeded, in words.
-fn exceeded(brake: &Brake, rows: u64, share: f64) -> Option<String> {
-    if let Some(limit) = brake.rows.filter(|limit| rows > *limit) {
-        return Some(format!("rows = {limit}"));
-    }
-    if !brake.explicit && rows <= DEFAULT_APPLIES_ABOVE {
-        return None;
-    }
-    brake.share.filter(|limit| share > *limit).map(|limit| format!("share = {limit}"))
-}
-
 impl Work for PartitionWork {
     fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        self.stored.version
+    fn stored(&self) -> Option<&Stored> {
+        Some(&self.stored)
     }
 
     fn leaf(&self) -> u32 {
@@ -253,16 +235,11 @@ impl Work for PartitionWork {
     }
 
     fn interval(&self) -> Duration {
-        match self.policy.cadence {
-            Cadence::Every(every) => every,
-            Cadence::At(_) => Duration::from_secs(24 * 3600),
-        }
+        self.policy.cadence.interval()
     }
 
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let window = self.policy.window.as_ref()?;
-        let zone = self.policy.zone.rules();
-        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+        self.policy.window.as_ref()?.closed_until(now, self.policy.zone.rules())
     }
 
     fn next_at(&self, now: Timestamp, _: u64) -> Timestamp {
@@ -276,22 +253,6 @@ impl Work for PartitionWork {
 
     fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
         self.look_after(database, summary).boxed()
-    }
-
-    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
-        async move {
-            let reason = match error.hint() {
-                Some(hint) => format!("{error}; {hint}"),
-                None => error.to_string(),
-            };
-            tracing::error!(policy = %self.stored.name, error = %error, hint = error.hint(),
-                "Policy stopped; mend it and run `ebb apply`");
-            let mut tx = database.read().await?;
-            policy::store::stop(&mut tx, &self.stored, &reason, node).await?;
-            tx.commit().await?;
-            Ok(())
-        }
-        .boxed()
     }
 
     fn report(&self, summary: &Summary) {
@@ -326,20 +287,5 @@ impl Work for PartitionWork {
             }
             Status::Observed => tracing::info!(policy, table, status, reason = note, "Observed what is expired"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_brake_leaves_small_tables_alone_unless_it_was_asked() {
-        let brake = |rows, share, explicit| Brake { rows, share, explicit };
-        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_000, 1.0), None);
-        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_001, 0.6), Some("share = 0.5".into()));
-        assert_eq!(exceeded(&brake(None, Some(0.5), true), 1, 0.6), Some("share = 0.5".into()));
-        assert_eq!(exceeded(&brake(Some(7), None, true), 8, 0.0), Some("rows = 7".into()));
-        assert_eq!(exceeded(&brake(Some(7), None, true), 7, 1.0), None);
     }
 }

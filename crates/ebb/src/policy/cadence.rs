@@ -22,6 +22,14 @@ pub enum Cadence {
 }
 
 impl Cadence {
+    /// The time between two, as far as it is a fixed one; a day otherwise.
+    pub fn interval(&self) -> Duration {
+        match self {
+            Self::Every(interval) => *interval,
+            Self::At(_) => Duration::from_secs(24 * 3600),
+        }
+    }
+
     /// The first time after `now`.
     pub fn next_after(&self, now: Timestamp, zone: &TimeZone) -> Timestamp {
         match self {
@@ -155,6 +163,11 @@ impl Window {
         } else {
             self.start <= time || time < self.end
         }
+    }
+
+    /// When it opens next; `None` while it is open.
+    pub fn closed_until(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        (!self.contains(now, zone)).then(|| self.next_open(now, zone))
     }
 
     /// When it is open next: `now` itself while it is.

@@ -142,8 +142,8 @@ impl Work for ResourceWork {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        self.stored.version
+    fn stored(&self) -> Option<&Stored> {
+        Some(&self.stored)
     }
 
     fn leaf(&self) -> u32 {
@@ -162,9 +162,7 @@ impl Work for ResourceWork {
     }
 
     fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let window = self.policy.window.as_ref()?;
-        let zone = self.policy.zone.rules();
-        (!window.contains(now, zone)).then(|| window.next_open(now, zone))
+        self.policy.window.as_ref()?.closed_until(now, self.policy.zone.rules())
     }
 
     fn next_at(&self, now: Timestamp, _: u64) -> Timestamp {
@@ -184,17 +182,6 @@ impl Work for ResourceWork {
 
     fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
         self.look_after(database, summary).boxed()
-    }
-
-    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
-        async move {
-            tracing::error!(policy = %self.stored.name, error = %error, hint = error.hint(),
-                "Policy stopped; mend it and run `ebb apply`");
-            let mut tx = database.read().await?;
-            crate::policy::store::stop(&mut tx, &self.stored, &error.to_string(), node).await?;
-            Ok(tx.commit().await?)
-        }
-        .boxed()
     }
 
     fn report(&self, summary: &Summary) {
@@ -250,10 +237,6 @@ impl Work for HoldersWork {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        0
-    }
-
     fn leaf(&self) -> u32 {
         self.table
     }
@@ -264,10 +247,6 @@ impl Work for HoldersWork {
 
     fn interval(&self) -> Duration {
         HOLDERS_EVERY
-    }
-
-    fn closed_until(&self, _: Timestamp) -> Option<Timestamp> {
-        None
     }
 
     fn next_at(&self, now: Timestamp, _: u64) -> Timestamp {
@@ -282,14 +261,6 @@ impl Work for HoldersWork {
             Ok(Prepared::Go { chore: Box::new(Holders), pacer: Pacer::adaptive(100, 1, 1000), due: None })
         }
         .boxed()
-    }
-
-    fn after_run<'a>(&'a self, _: &'a Database, _: &'a Summary) -> BoxFuture<'a, Result<()>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn stop_policy<'a>(&'a self, _: &'a Database, _: &'a str, _: &'a Error) -> BoxFuture<'a, Result<()>> {
-        async { Ok(()) }.boxed()
     }
 
     fn report(&self, summary: &Summary) {

@@ -12,8 +12,8 @@ use crate::policy::Brake;
 /// A brake that nobody wrote does not stop runs up to this size: what is small is often due as a whole.
 const DEFAULT_APPLIES_ABOVE: f64 = 10_000.0;
 
-/// The limit that a run over `due` of `total` would exceed, in words.
-pub(crate) fn exceeded(brake: &Brake, due: f64, total: f64) -> Option<String> {
+/// The limit that a run over `due` of `total` (`what`: rows, resources) would exceed, in words.
+pub(crate) fn exceeded(brake: &Brake, due: f64, total: f64, what: &str) -> Option<String> {
     if let Some(rows) = brake.rows.filter(|rows| due > *rows as f64) {
         return Some(format!("rows = {rows}"));
     }
@@ -21,7 +21,7 @@ pub(crate) fn exceeded(brake: &Brake, due: f64, total: f64) -> Option<String> {
         return None;
     }
     let share = brake.share.filter(|share| due > share * total.max(due))?;
-    Some(format!("share = {share} of {:.0}", total.max(due)))
+    Some(format!("share = {share} of {:.0} {what}", total.max(due)))
 }
 
 /// Lets a run go on that is within its brake, or that somebody allowed; otherwise it ends here and asks. `what` is due.
@@ -32,7 +32,7 @@ pub(crate) async fn check(
     (due, total): (u64, u64),
     what: &str,
 ) -> Result<Option<Prepared>> {
-    let Some(limit) = exceeded(brake, due as f64, total as f64) else {
+    let Some(limit) = exceeded(brake, due as f64, total as f64, what) else {
         release(connection, policy).await?;
         return Ok(None);
     };
@@ -78,12 +78,14 @@ mod tests {
     #[test]
     fn a_brake_that_nobody_wrote_leaves_what_is_small_alone() {
         let brake = |rows, share, explicit| Brake { rows, share, explicit };
-        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_000.0, 10_000.0), None);
-        assert_eq!(exceeded(&brake(None, Some(0.5), false), 10_001.0, 20_000.0), Some("share = 0.5 of 20000".into()));
-        assert_eq!(exceeded(&brake(None, Some(0.5), true), 2.0, 3.0), Some("share = 0.5 of 3".into()));
-        assert_eq!(exceeded(&brake(None, None, true), 1e9, 1e9), None);
-        assert_eq!(exceeded(&brake(Some(7), None, true), 8.0, 1e9), Some("rows = 7".into()));
-        assert_eq!(exceeded(&brake(Some(7), None, true), 7.0, 7.0), None);
-        assert_eq!(exceeded(&brake(None, Some(0.5), true), 0.0, 0.0), None);
+        let exceeded = |brake, due, total| exceeded(&brake, due, total, "rows");
+        assert_eq!(exceeded(brake(None, Some(0.5), false), 10_000.0, 10_000.0), None);
+        let asked = exceeded(brake(None, Some(0.5), false), 10_001.0, 20_000.0);
+        assert_eq!(asked.as_deref(), Some("share = 0.5 of 20000 rows"));
+        assert!(exceeded(brake(None, Some(0.5), true), 2.0, 3.0).is_some());
+        assert_eq!(exceeded(brake(None, None, true), 1e9, 1e9), None);
+        assert_eq!(exceeded(brake(Some(7), None, true), 8.0, 1e9).as_deref(), Some("rows = 7"));
+        assert_eq!(exceeded(brake(Some(7), None, true), 7.0, 7.0), None);
+        assert_eq!(exceeded(brake(None, Some(0.5), true), 0.0, 0.0), None);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::PgConnection;
@@ -12,7 +13,7 @@ use super::pacing::Pacer;
 use super::service::Service;
 use super::unit::Unit;
 use crate::pg::Database;
-use crate::policy::Pacing;
+use crate::policy::{self, Pacing, Stored};
 use crate::{Error, Result};
 
 /// How a run starts.
@@ -87,7 +88,13 @@ fn as_text<S: serde::Serializer>(took: &Duration, serializer: S) -> std::result:
 /// One unit, and everything the runner needs to know about it.
 pub(crate) trait Work: Send + Sync {
     fn unit(&self) -> &Unit;
-    fn policy_version(&self) -> i64;
+    /// The policy as it is in the database; none where the unit is Ebb's own.
+    fn stored(&self) -> Option<&Stored> {
+        None
+    }
+    fn policy_version(&self) -> i64 {
+        self.stored().map_or(0, |stored| stored.version)
+    }
     /// The leaf's oid, for signals about its table.
     fn leaf(&self) -> u32;
     /// The longest any statement of a batch may run.
@@ -95,7 +102,9 @@ pub(crate) trait Work: Send + Sync {
     /// The interval, as far as there is a fixed one: no retry comes later.
     fn interval(&self) -> Duration;
     /// When batches may start again; `None` when they may now.
-    fn closed_until(&self, now: Timestamp) -> Option<Timestamp>;
+    fn closed_until(&self, _now: Timestamp) -> Option<Timestamp> {
+        None
+    }
     /// When the unit is due again after a run that found so many rows.
     fn next_at(&self, now: Timestamp, found: u64) -> Timestamp;
     /// When a unit that has never run is due first, where that is not at once.
@@ -109,11 +118,34 @@ pub(crate) trait Work: Send + Sync {
     /// Starts a run inside a fenced transaction.
     fn prepare<'a>(&'a self, connection: &'a mut PgConnection) -> BoxFuture<'a, Result<Prepared>>;
     /// Looks after the table once a run is over: statistics, dead tuples.
-    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>>;
+    fn after_run<'a>(&'a self, _database: &'a Database, _summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        async { Ok(()) }.boxed()
+    }
     /// The policy itself is at fault (its table is gone, say): it stops, and nothing else does.
-    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>>;
+    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
+        async move {
+            match self.stored() {
+                Some(stored) => stop(database, stored, node, error).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
     /// Says in the log what the run came to.
     fn report(&self, summary: &Summary);
+}
+
+/// Stops a policy that cannot go on, and says so.
+pub(crate) async fn stop(database: &Database, stored: &Stored, node: &str, error: &Error) -> Result<()> {
+    let reason = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    tracing::error!(policy = %stored.name, error = %error, hint = error.hint(),
+        "Policy stopped; mend it and run `ebb apply`");
+    let mut tx = database.read().await?;
+    policy::store::stop(&mut tx, stored, &reason, node).await?;
+    Ok(tx.commit().await?)
 }
 
 /// Everything there is to do at the moment.
