@@ -83,10 +83,21 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     Ok(bytes.freeze())
 }
 
-/// Reads JSON: what is no JSON is malformed, what does not fit is invalid, at the field that does not.
+/// Reads JSON for the database, which has no place for a zero byte in a text.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let value = parse_any(bytes)?;
+    match has_zero(bytes) {
+        true => Err(Problem::invalid("the body contains a zero byte")
+            .hint("encode what is binary, for instance as hexadecimal")),
+        false => Ok(value),
+    }
+}
+
+/// Reads JSON: what is no JSON is malformed, what does not fit is invalid, at the field that does not.
+pub(crate) fn parse_any<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    well_formed(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
         if !error.is_data() {
@@ -95,9 +106,26 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let field = if path == "." { String::new() } else { path };
         let detail = if field.is_empty() { error.to_string() } else { format!("{field}: {error}") };
         Problem::invalid(detail).errors(vec![FieldProblem { field, message: error.to_string() }])
-    })?;
-    deserializer.end().map_err(|error| Problem::new(Sort::Malformed, format!("the body is not JSON: {error}")))?;
-    Ok(value)
+    })
+}
+
+/// Whether it is one JSON value in UTF-8, whatever it means.
+fn well_formed(bytes: &[u8]) -> Result<(), Problem> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Problem::new(Sort::Malformed, "the body is not UTF-8"))?;
+    let read: Result<serde::de::IgnoredAny, _> = serde_json::from_str(text);
+    read.map(|_| ()).map_err(|error| Problem::new(Sort::Malformed, format!("the body is not JSON: {error}")))
+}
+
+/// Whether well-formed JSON says `\u0000` somewhere: a zero byte has no other way into it.
+fn has_zero(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        if rest[at..].starts_with(b"\\u0000") {
+            return true;
+        }
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
 }
 
 /// Reads JSON that borrows from its bytes.
@@ -126,6 +154,9 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if parts.uri.path().contains("%00") {
+            return Err(Problem::new(Sort::Malformed, "the path contains a zero byte"));
+        }
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(value)) => Ok(Self(value)),
             Err(rejection) => {
@@ -143,9 +174,32 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if parts.uri.query().is_some_and(|query| query.contains("%00")) {
+            return Err(Problem::new(Sort::Malformed, "the query contains a zero byte"));
+        }
         match axum::extract::Query::from_request_parts(parts, state).await {
             Ok(axum::extract::Query(value)) => Ok(Self(value)),
             Err(rejection) => Err(Problem::new(Sort::Malformed, rejection.body_text())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zero_byte_is_found_where_it_is_one() {
+        for (text, has) in [
+            (r#""a""#, false),
+            (r#""\u0000""#, true),
+            (r#""\\u0000""#, false),
+            (r#""\\\u0000""#, true),
+            (r#"{"\n\u0000": 1}"#, true),
+            (r#""\u00001""#, true),
+            (r#""\""#, false),
+        ] {
+            assert_eq!(has_zero(text.as_bytes()), has, "{text}");
         }
     }
 }

@@ -203,7 +203,6 @@ async fn complete(
     Query(TokenQuery { token }): Query<TokenQuery>,
     Json(result): Json<Value>,
 ) -> Result<StatusCode, Problem> {
-    no_zero(&result)?;
     match surface.engine.once(namespace).work(key, token).complete(Some(&result)).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(not_yours()),
@@ -237,15 +236,4 @@ async fn release(
 
 fn not_yours() -> Problem {
     Problem::new(Sort::Conflict, "this token does not hold the key: somebody took it over, or it is completed or free")
-}
-
-/// The database has no place for a zero byte in a text.
-fn no_zero(value: &Value) -> Result<(), Problem> {
-    let fine = match value {
-        Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => items.iter().all(|item| no_zero(item).is_ok()),
-        Value::Object(map) => map.iter().all(|(key, item)| !key.contains('\0') && no_zero(item).is_ok()),
-        _ => true,
-    };
-    if fine { Ok(()) } else { Err(Problem::invalid("the result contains a zero byte")) }
 }

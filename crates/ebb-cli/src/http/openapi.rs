@@ -29,6 +29,10 @@ use super::problem::{FieldProblem, Problem};
     tags(
         (name = "once", description = "Inside a window an event is accepted once"),
         (name = "lineage", description = "OpenLineage events, each kept once"),
+        (name = "events", description = "What is due gets delivered"),
+        (name = "subjects", description = "Personal data lives as long as policy says"),
+        (name = "resources", description = "Short-lived things outside live as long as somebody refers to them"),
+        (name = "partitions", description = "Big tables split by time"),
         (name = "policies", description = "What people asked for"),
         (name = "operations", description = "How it stands, and telling nodes what to do"),
         (name = "audit", description = "What was done, and the proof"),
@@ -50,7 +54,12 @@ pub(super) fn document() -> utoipa::openapi::OpenApi {
 
 /// Declares what happens around every handler.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
-    for item in document.paths.paths.values_mut() {
+    for (path, item) in &mut document.paths.paths {
+        let methods =
+            [("get", &mut item.get), ("put", &mut item.put), ("post", &mut item.post), ("delete", &mut item.delete)];
+        for (method, operation) in methods.into_iter().filter_map(|(method, slot)| Some((method, slot.as_mut()?))) {
+            operation.operation_id = Some(name(method, path));
+        }
         let post = item.post.is_some();
         for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
             let parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
@@ -85,6 +94,12 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
             operation.parameters.get_or_insert_default().push(idempotency_key().into());
         }
     }
+}
+
+/// What generated clients call an operation: `post_events_id_retry`.
+fn name(method: &str, path: &str) -> String {
+    let words = path.split(['/', '{', '}']).filter(|word| !matches!(*word, "" | "v1" | "api"));
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
 fn declare(operation: &mut Operation, status: u16, description: &str) {

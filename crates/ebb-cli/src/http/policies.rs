@@ -267,7 +267,7 @@ enum PutAnswer {
     Preview(PreviewAnswer),
 }
 
-fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let version = value.to_str().ok().and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
     version.map(Some).ok_or_else(|| Problem::new(Sort::Malformed, "If-Match is no version in quotes, such as \"3\""))

@@ -10,6 +10,7 @@ pub(crate) mod work;
 
 mod dropper;
 mod holders;
+mod refer;
 mod removal;
 mod store;
 mod sweeper;
@@ -21,6 +22,7 @@ use sqlx::PgConnection;
 
 pub use driver::{Driver, Dropped, Found, Owner};
 pub use lifecycle::{Context, Handle, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
+pub use refer::{Change, announce, apply_refs, beat_holder, close_holder, created, open_holder};
 pub use store::{Listed, Sighting};
 
 use crate::audit::Entry;
@@ -118,7 +120,18 @@ pub async fn list(
     state: Option<&str>,
     limit: u64,
 ) -> Result<Vec<Listed>> {
-    store::list(connection, policy, state, limit).await
+    store::list(connection, policy, state, None, limit).await
+}
+
+/// The same from a resource on, named by policy and name.
+pub async fn list_after(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    state: Option<&str>,
+    after: Option<(&str, &str)>,
+    limit: u64,
+) -> Result<Vec<Listed>> {
+    store::list(connection, policy, state, after, limit).await
 }
 
 /// Adds how large they are, where the store tells; a store that does not answer says nothing.

@@ -28,7 +28,7 @@ pub use replay::{PastErasure, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
 pub use store::Deletion;
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
-pub use tenant::{Override, OverrideChange, list_overrides, set_override};
+pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;

@@ -1,12 +1,16 @@
 //! The API through the real binary, over a real socket.
 
 mod bad_input;
+mod clients;
 mod dashboard;
+mod events;
 mod idempotency;
 mod lineage;
 mod listen;
 mod once;
 mod policies;
+mod resources;
 mod site;
 mod stream;
+mod subjects;
 mod tokens;

@@ -343,6 +343,7 @@ pub(crate) async fn remove_override(connection: &mut PgConnection, policy: &str,
 
 /// A deletion as people see it.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "the columns of ebb.v_deletions")]
 pub struct Deletion {
     pub deletion: Uuid,
@@ -387,7 +388,8 @@ fn explain(error: sqlx::Error) -> Error {
     let Some(database) = error.as_database_error() else { return error.into() };
     let hint = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|error| error.hint());
     let told = match database.code().as_deref() {
-        Some("P0002" | "22P02" | "22023" | "42704" | "22007" | "22008") => Error::usage(database.message()),
+        Some("P0002" | "42704") => Error::unknown(database.message()),
+        Some("22P02" | "22023" | "22007" | "22008") => Error::usage(database.message()),
         _ => return error.into(),
     };
     match hint {
