@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 
@@ -54,6 +54,15 @@ pub(super) fn document() -> utoipa::openapi::OpenApi {
 
 /// Declares what happens around every handler.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
+    // Fields that nobody knows are refused in each form of a body, too.
+    for schema in document.components.iter_mut().flat_map(|components| components.schemas.values_mut()) {
+        let RefOr::T(Schema::OneOf(forms)) = schema else { continue };
+        for form in &mut forms.items {
+            if let RefOr::T(Schema::Object(object)) = form {
+                object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+            }
+        }
+    }
     for (path, item) in &mut document.paths.paths {
         let methods =
             [("get", &mut item.get), ("put", &mut item.put), ("post", &mut item.post), ("delete", &mut item.delete)];

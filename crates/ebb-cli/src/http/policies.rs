@@ -199,6 +199,16 @@ struct PutQuery {
     dry_run: bool,
 }
 
+/// Which version a change was made on. For the document alone.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described")]
+pub(super) struct IfMatch {
+    /// The version that this change was made on, in quotes.
+    #[param(rename = "If-Match", pattern = "^\"[0-9]{1,18}\"$")]
+    if_match: Option<String>,
+}
+
 /// What a change would mean.
 #[derive(Debug, Serialize, ToSchema)]
 struct PreviewAnswer {
@@ -222,8 +232,7 @@ pub(crate) struct KeyChange {
 #[utoipa::path(
     put, path = "/v1/policies/{name}", tag = "policies",
     params(
-        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery,
-        ("If-Match" = Option<String>, Header, description = "The version that this change was made on, in quotes", pattern = "^\"[0-9]{1,18}\"$"),
+        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery, IfMatch,
     ),
     request_body = PutRequest,
     responses(

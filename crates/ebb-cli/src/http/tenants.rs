@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::Surface;
 use super::auth::{Admin, By};
 use super::extract::{self, Path, Query};
-use super::policies::expected;
+use super::policies::{IfMatch, expected};
 use super::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
@@ -76,7 +76,7 @@ struct TenantAnswer {
 /// Give a tenant terms of its own
 #[utoipa::path(
     put, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
-    params(Of, ChangeQuery, ("If-Match" = Option<String>, Header, description = "The version of the policy that this change was made on, in quotes", pattern = "^\"[0-9]{1,18}\"$")),
+    params(Of, ChangeQuery, IfMatch),
     request_body = TenantRequest,
     responses(
         (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer),
@@ -103,7 +103,7 @@ async fn put(
 /// Give a tenant the policy's terms again
 #[utoipa::path(
     delete, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
-    params(Of, ChangeQuery, ("If-Match" = Option<String>, Header, description = "The version of the policy that this change was made on, in quotes", pattern = "^\"[0-9]{1,18}\"$")),
+    params(Of, ChangeQuery, IfMatch),
     responses(
         (status = 200, description = "The policy's terms hold again; with dry_run, what that would mean", body = TenantAnswer),
         (status = 404, description = "There is no such policy, or the tenant has no terms of its own", body = Problem, content_type = "application/problem+json"),

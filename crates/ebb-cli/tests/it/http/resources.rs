@@ -112,9 +112,9 @@ async fn a_receipt_from_the_api_verifies_without_a_database() {
     let receipt = site.get(&format!("/v1/audit/receipts/{record}"), &token).await;
     assert_eq!(receipt.status, 200, "{receipt:?}");
     shell.write("receipt.json", &receipt.body);
-    shell.ok(&["audit", "verify-receipt", "receipt.json"]);
+    shell.ok(&["audit", "verify-receipt", "receipt.json", "--key", "ebb-audit.key.pub"]);
     shell.write("forged.json", &receipt.body.replace("\"operate\"", "\"nobody\""));
-    shell.fails(3, &["audit", "verify-receipt", "forged.json"]);
+    shell.fails(3, &["audit", "verify-receipt", "forged.json", "--key", "ebb-audit.key.pub"]);
     assert_eq!(site.get("/v1/audit/receipts/999999", &token).await.problem(), "not-found");
     assert_eq!(site.get("/v1/audit/receipts/x", &token).await.problem(), "malformed");
 }
