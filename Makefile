@@ -56,3 +56,4 @@ bench: postgres release
 soak: postgres
 	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
 	EBB_TREES=500 EBB_MODEL=$(or $(MODEL),350) $(CARGO) test -p ebb --test it -- retain::model retain::trees --nocapture
+	EBB_INTERLEAVINGS=$(or $(INTERLEAVINGS),1000) $(CARGO) test -p ebb --test it -- resources::model --nocapture

@@ -4,6 +4,7 @@
 mod database;
 mod eventually;
 mod node;
+mod peer;
 mod proxy;
 mod server;
 mod stores;
@@ -12,7 +13,8 @@ mod temp;
 pub use database::{TestDatabase, advance, database, empty_database, empty_database_on};
 pub use eventually::eventually;
 pub use node::Node;
+pub use peer::Peer;
 pub use proxy::Proxy;
 pub use server::{Mode, Server, client_program, own_server, server};
-pub use stores::{Store, libraries};
+pub use stores::{Store, libraries, request};
 pub use temp::TempDir;

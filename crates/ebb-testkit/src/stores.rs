@@ -153,20 +153,27 @@ impl Store {
 
     /// The same with another method.
     pub async fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("the store is up");
-        let request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n\r\n{body}",
-            self.port,
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.expect("the store reads");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("the store answers");
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        (status, body.to_owned())
+        request(self.port, method, path, body).await
     }
+
+    /// Where it listens on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// One request to a port of the loopback interface; the status and the body.
+pub async fn request(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the store is up");
+    let request =
+        format!("{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).await.expect("the store reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("the store answers");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
 }
 
 impl Drop for Store {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
+mod browser;
 mod commands;
 mod demo;
 mod deploy;

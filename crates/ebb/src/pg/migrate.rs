@@ -36,6 +36,7 @@ const MIGRATIONS: &[Migration] = migrations![
     8 "0008_adoption",
     9 "0009_schedule",
     10 "0010_retain",
+    11 "0011_created",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -10,7 +10,7 @@ mod listen;
 mod once;
 mod policies;
 mod resources;
-mod site;
+pub(crate) mod site;
 mod stream;
 mod subjects;
 mod tokens;

@@ -2,10 +2,23 @@
 //! between none and one, a place in the queue; it never blocks, never panics and is fine on any thread. A resource is in
 //! the queue at most once, so the queue is bounded by distinct resources and what meets there cancels out. The flusher
 //! takes the mark off before it reads the count: a change after that queues the resource again, so none is lost.
+//! The tests below run on shuttle, which decides who goes next at every step of these types.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+#[cfg(test)]
+use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+#[cfg(test)]
+use shuttle::sync::{Mutex, MutexGuard};
+#[cfg(not(test))]
+use std::sync::atomic::{AtomicBool, AtomicU64};
+#[cfg(not(test))]
+use std::sync::{Mutex, MutexGuard};
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
@@ -28,41 +41,66 @@ pub(super) struct Ledger {
     entries: Mutex<HashMap<String, Arc<Entry>>>,
     queue: mpsc::UnboundedSender<Arc<Entry>>,
     over: AtomicBool,
+    begun: Instant,
+    /// Nanoseconds since it began: until then its references stand, whatever has happened since somebody asked.
+    stands_until: AtomicU64,
 }
 
 impl Ledger {
     pub(super) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Arc<Entry>>) {
         let (queue, changed) = mpsc::unbounded_channel();
-        (Arc::new(Self { entries: Mutex::default(), queue, over: AtomicBool::new(false) }), changed)
+        let ledger = Self {
+            entries: Mutex::default(),
+            queue,
+            over: AtomicBool::new(false),
+            begun: Instant::now(),
+            stands_until: AtomicU64::new(u64::MAX),
+        };
+        (Arc::new(ledger), changed)
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle on a resource; `durable` when its reference stands already.
-    pub(super) fn handle(self: &Arc<Self>, name: &str, durable: bool) -> Handle {
+    /// A handle on a resource that is queued when nobody here had one.
+    pub(super) fn handle(self: &Arc<Self>, name: &str) -> Handle {
+        self.count(name, false).0
+    }
+
+    /// A handle on a resource whose reference stands already. False: it was known here, and a change of it may be under
+    /// way; what stands is known after a flush.
+    pub(super) fn standing_handle(self: &Arc<Self>, name: &str) -> (Handle, bool) {
+        self.count(name, true)
+    }
+
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.entries().contains_key(name)
+    }
+
+    fn count(self: &Arc<Self>, name: &str, stands: bool) -> (Handle, bool) {
         let mut entries = self.entries();
-        let entry = entries.entry(name.to_owned()).or_insert_with(|| {
-            Arc::new(Entry {
-                name: name.to_owned(),
-                count: AtomicU64::new(0),
-                queued: AtomicBool::new(false),
-                durable: AtomicBool::new(durable),
-                gone: AtomicBool::new(false),
-            })
-        });
-        let entry = entry.clone();
-        if durable {
-            entry.durable.store(true, Ordering::Release);
-        }
+        let (entry, new) = match entries.get(name) {
+            Some(entry) => (entry.clone(), false),
+            None => {
+                let entry = Arc::new(Entry {
+                    name: name.to_owned(),
+                    count: AtomicU64::new(0),
+                    queued: AtomicBool::new(false),
+                    durable: AtomicBool::new(stands),
+                    gone: AtomicBool::new(false),
+                });
+                entries.insert(name.to_owned(), entry.clone());
+                (entry, true)
+            }
+        };
         // Under the lock: the flusher forgets only what nobody counts.
         let first = entry.count.fetch_add(1, Ordering::AcqRel) == 0;
         drop(entries);
-        if first {
+        if first && !(new && stands) {
             self.touch(&entry);
         }
-        Handle { entry, ledger: self.clone(), scope: None }
+        (Handle { entry, ledger: self.clone(), scope: None }, new)
     }
 
     fn touch(&self, entry: &Arc<Entry>) {
@@ -106,8 +144,19 @@ impl Ledger {
         self.over.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// References stand until a moment from now on; a later word replaces this one.
+    pub(super) fn stands_until(&self, at: Instant) {
+        let nanos = u64::try_from(at.duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
+        self.stands_until.store(nanos, Ordering::Release);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether references may have gone: it has ended, or nobody heard that they stand for longer than that holds.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended() || self.begun.elapsed() > Duration::from_nanos(self.stands_until.load(Ordering::Acquire))
     }
 
     /// Everything that is known, for whoever stops.
@@ -187,69 +236,138 @@ impl Drop for Handle {
 
 #[cfg(test)]
 mod tests {
+    use shuttle::thread;
+
     use super::*;
 
-    /// Many threads change, one flusher follows: at the end both agree, and the queue never held a resource twice.
-    #[test]
-    fn whatever_threads_do_the_flusher_ends_where_they_do() {
-        for round in 0..50 {
-            let (ledger, mut changed) = Ledger::new();
-            let kept: Vec<Handle> = (0..4).map(|n| ledger.handle(&format!("t{n}"), false)).collect();
-            let done = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let workers: Vec<_> = (0..4)
-                    .map(|n| {
-                        let (ledger, mine) = (&ledger, kept[n].clone());
-                        scope.spawn(move || {
-                            for i in 0..500 {
-                                let other = ledger.handle(&format!("t{}", (n + i) % 6), false);
-                                drop((mine.clone(), other.clone(), other));
-                            }
-                        })
-                    })
-                    .collect();
-                scope.spawn(|| {
-                    while !done.load(Ordering::Acquire) {
-                        follow(&ledger, &mut changed);
-                        std::thread::yield_now();
-                    }
-                });
-                for worker in workers {
-                    worker.join().expect("no handle panics");
-                }
-                done.store(true, Ordering::Release);
-            });
-            let (all, (ledger, mut changed)) = (ledger.all(), (ledger, changed));
-            assert!(changed.len() <= all.len(), "round {round}: bounded by distinct resources");
-            follow(&ledger, &mut changed);
-            for entry in all {
-                let wanted = entry.count.load(Ordering::Acquire) > 0;
-                assert_eq!(entry.durable.load(Ordering::Acquire), wanted, "round {round}: {}", entry.name);
-            }
-            drop(kept);
-            follow(&ledger, &mut changed);
-            assert!(ledger.all().is_empty(), "round {round}: nothing is remembered that nobody refers to");
-        }
+    /// Every schedule that is tried ends with the flusher where the handles are, and the queue never held a resource twice.
+    fn explore(play: fn()) {
+        shuttle::check_random(play, 2_000);
+        shuttle::check_pct(play, 2_000, 4);
     }
 
     fn follow(ledger: &Arc<Ledger>, changed: &mut mpsc::UnboundedReceiver<Arc<Entry>>) {
+        assert!(changed.len() <= ledger.all().len() + 2, "bounded by distinct resources");
         while let Ok(entry) = changed.try_recv() {
             if let Some(wanted) = ledger.take(&entry) {
+                // Written in between: somebody may change their mind.
+                thread::yield_now();
                 entry.durable.store(wanted, Ordering::Release);
             }
             ledger.forget(&entry);
         }
     }
 
+    fn agree(ledger: &Arc<Ledger>) {
+        for entry in ledger.all() {
+            let wanted = entry.count.load(Ordering::Acquire) > 0;
+            assert_eq!(entry.durable.load(Ordering::Acquire), wanted, "{}", entry.name);
+        }
+    }
+
+    /// Two threads come and go on two resources, one of them keeps a handle; the flusher follows all the time.
+    #[test]
+    fn whatever_threads_do_the_flusher_ends_where_they_do() {
+        explore(|| {
+            let (ledger, mut changed) = Ledger::new();
+            let kept = ledger.handle("t0");
+            let threads: Vec<_> = (0..2)
+                .map(|n| {
+                    let (ledger, mine) = (ledger.clone(), kept.clone());
+                    thread::spawn(move || {
+                        for round in 0..2 {
+                            let other = ledger.handle(if (n + round) % 2 == 0 { "t0" } else { "t1" });
+                            drop((mine.clone(), other.clone()));
+                            drop(other);
+                        }
+                    })
+                })
+                .collect();
+            let flusher = thread::spawn({
+                let ledger = ledger.clone();
+                move || {
+                    for _ in 0..3 {
+                        follow(&ledger, &mut changed);
+                        thread::yield_now();
+                    }
+                    changed
+                }
+            });
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let mut changed = flusher.join().unwrap();
+            follow(&ledger, &mut changed);
+            agree(&ledger);
+            assert!(kept.entry.durable.load(Ordering::Acquire), "the handle that is left stands");
+            drop(kept);
+            follow(&ledger, &mut changed);
+            assert!(ledger.all().is_empty(), "nothing is remembered that nobody refers to");
+        });
+    }
+
+    /// A flush that fails puts back what it took; whoever changes it meanwhile loses nothing, and nothing is queued twice.
+    #[test]
+    fn a_write_that_fails_is_written_later_with_what_is_wanted_then() {
+        explore(|| {
+            let (ledger, mut changed) = Ledger::new();
+            let handle = ledger.handle("t0");
+            let thread = thread::spawn({
+                let ledger = ledger.clone();
+                move || {
+                    drop(handle);
+                    drop(ledger.handle("t0"));
+                }
+            });
+            for _ in 0..2 {
+                if let Ok(entry) = changed.try_recv() {
+                    match ledger.take(&entry) {
+                        Some(_) => ledger.put_back(&entry),
+                        None => ledger.forget(&entry),
+                    }
+                }
+                assert!(changed.len() <= 1, "a resource is queued once");
+            }
+            thread.join().unwrap();
+            follow(&ledger, &mut changed);
+            assert!(ledger.all().is_empty());
+        });
+    }
+
+    /// A reference that stands already is not written again, and not lost when its handle goes while the flusher is at work.
+    #[test]
+    fn a_standing_reference_is_let_go_once() {
+        explore(|| {
+            let (ledger, mut changed) = Ledger::new();
+            let (handle, new) = ledger.standing_handle("t0");
+            assert!(new && changed.is_empty(), "nothing to write");
+            let thread = thread::spawn(move || drop(handle));
+            follow(&ledger, &mut changed);
+            thread.join().unwrap();
+            follow(&ledger, &mut changed);
+            assert!(ledger.all().is_empty());
+        });
+    }
+
     #[test]
     fn handles_work_outside_a_runtime_and_after_the_end() {
-        let (ledger, changed) = Ledger::new();
-        let handle = ledger.handle("t1", false);
-        assert_eq!(handle.name().unwrap(), "t1");
-        drop(changed);
-        ledger.end();
-        let clone = handle.clone();
-        assert!(clone.name().unwrap_err().to_string().contains("stale"));
-        drop((handle, clone));
+        shuttle::check_random(
+            || {
+                let (ledger, changed) = Ledger::new();
+                let handle = ledger.handle("t1");
+                assert_eq!(handle.name().unwrap(), "t1");
+                ledger.stands_until(Instant::now());
+                thread::yield_now();
+                assert!(handle.name().unwrap_err().to_string().contains("stale"), "nobody has heard that it stands");
+                ledger.stands_until(Instant::now() + Duration::from_secs(60));
+                assert!(handle.name().is_ok());
+                drop(changed);
+                ledger.end();
+                let clone = handle.clone();
+                assert!(clone.name().unwrap_err().to_string().contains("stale"));
+                drop((handle, clone));
+            },
+            1,
+        );
     }
 }

@@ -46,7 +46,7 @@ impl LocalHandler {
 
 impl LifecycleHandler for LocalHandler {
     fn announce<'a>(&'a self, name: &'a str, _: Value) -> BoxFuture<'a, Result<Handle>> {
-        async move { Ok(self.ledger.handle(name, false)) }.boxed()
+        async move { Ok(self.ledger.handle(name)) }.boxed()
     }
 
     fn created<'a>(&'a self, _: &'a Handle, _: Option<&'a str>) -> BoxFuture<'a, Result<()>> {
@@ -54,7 +54,7 @@ impl LifecycleHandler for LocalHandler {
     }
 
     fn incref(&self, name: &str) -> Handle {
-        self.ledger.handle(name, false)
+        self.ledger.handle(name)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,10 +1,11 @@
 //! References as rows in PostgreSQL, under a holder that beats. Invariants: changes of one resource are written in their
 //! order, and what meets in the queue is not written at all; a change that could not be written is written later, not
-//! lost; a beat that is refused ends every handle at once: what it referred to may go.
+//! lost; a beat that is refused, or none that was answered for as long as the term, makes every handle stale: what it
+//! referred to may go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use sqlx::postgres::types::PgInterval;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use super::LifecycleHandler;
@@ -28,6 +29,8 @@ const GATHER: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// One call takes no longer, or counts as no answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// What the database says of a holder whose term ran out.
+const NOT_ALIVE: &str = "55000";
 
 /// Who refers.
 #[derive(Debug, Clone)]
@@ -68,6 +71,8 @@ impl PostgresHandler {
         let policy = policy.into();
         let microseconds = i64::try_from(worker.term.as_micros()).unwrap_or(i64::MAX);
         let term = PgInterval { months: 0, days: 0, microseconds };
+        // Before it is asked for: the server counts from later.
+        let opened = Instant::now();
         let mut tx = database.read().await?;
         let holder: Uuid = sqlx::query_scalar("SELECT ebb.holder_open($1, $2, $3)")
             .persistent(false)
@@ -78,6 +83,7 @@ impl PostgresHandler {
             .await?;
         tx.commit().await?;
         let (ledger, changed) = Ledger::new();
+        ledger.stands_until(opened + worker.term);
         let (asks, asked) = mpsc::unbounded_channel();
         let flusher = Flusher {
             database: database.clone(),
@@ -86,7 +92,7 @@ impl PostgresHandler {
             ledger: ledger.clone(),
             changed,
             asked,
-            beat_every: worker.term / 3,
+            term: worker.term,
         };
         let task = Mutex::new(Some(tokio::spawn(flusher.run())));
         Ok(Self { database, policy, holder, ledger, asks, task })
@@ -106,7 +112,8 @@ impl PostgresHandler {
     }
 
     async fn announce_now(&self, name: &str, labels: &Value) -> Result<Handle> {
-        answered(ANSWER_WITHIN, async {
+        let known = self.ledger.knows(name);
+        let announced = answered(ANSWER_WITHIN, async {
             let mut tx = self.database.read().await?;
             sqlx::query("SELECT ebb.create_intent($1, $2, $3, $4)")
                 .persistent(false)
@@ -117,9 +124,20 @@ impl PostgresHandler {
                 .execute(&mut *tx)
                 .await?;
             Ok(tx.commit().await?)
-        })
-        .await?;
-        Ok(self.ledger.handle(name, true))
+        });
+        if let Err(error) = announced.await {
+            if error.sqlstate().as_deref() == Some(NOT_ALIVE) {
+                self.ledger.end();
+            }
+            return Err(error);
+        }
+        let (handle, new) = self.ledger.standing_handle(name);
+        if known || !new {
+            // Letting go of it before may be under way, and would take this reference too.
+            self.ask(Ask::Flush).await?;
+            handle.name()?;
+        }
+        Ok(handle)
     }
 
     async fn created_now(&self, handle: &Handle, store_id: Option<&str>) -> Result<()> {
@@ -155,7 +173,7 @@ impl LifecycleHandler for PostgresHandler {
     }
 
     fn incref(&self, name: &str) -> Handle {
-        self.ledger.handle(name, false)
+        self.ledger.handle(name)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<()>> {
@@ -182,15 +200,28 @@ struct Flusher {
     ledger: Arc<Ledger>,
     changed: mpsc::UnboundedReceiver<Arc<Entry>>,
     asked: mpsc::UnboundedReceiver<Ask>,
-    beat_every: Duration,
+    term: Duration,
 }
 
 impl Flusher {
+    /// Beats and writes side by side: a write that takes its time delays no beat, and ends with the holder.
     async fn run(mut self) {
-        let mut beat = tokio::time::interval(self.beat_every);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let pulse = Pulse {
+            database: self.database.clone(),
+            holder: self.holder,
+            ledger: self.ledger.clone(),
+            term: self.term,
+        };
+        tokio::select! {
+            () = pulse.beat_while_alive() => {}
+            () = self.work() => {}
+        }
+        self.ledger.end();
+    }
+
+    async fn work(&mut self) {
         let (mut pause, mut write_at) = (GATHER, None);
-        loop {
+        while !self.ledger.has_ended() {
             let due = async {
                 match write_at {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -208,26 +239,21 @@ impl Flusher {
                         return;
                     }
                     // Dropped without a word: the holder's term runs out.
-                    None => return self.ledger.end(),
+                    None => return,
                 },
-                _ = beat.tick() => {
-                    if !self.beat().await {
-                        return self.ledger.end();
-                    }
-                }
                 () = due => match self.flush().await {
                     Ok(()) => (pause, write_at) = (GATHER, None),
                     Err(error) => {
                         tracing::debug!(error = %error, "Could not write references; they wait");
                         pause = (pause * 2).min(LONGEST_PAUSE);
-                        write_at = Some(Instant::now() + pause);
+                        write_at = Some(tokio::time::Instant::now() + pause);
                     }
                 },
                 // Changes gather a little, so that what meets cancels out.
                 entry = self.changed.recv(), if write_at.is_none() => {
                     let Some(entry) = entry else { return };
                     self.ledger.hand_back(entry);
-                    write_at = Some(Instant::now() + pause);
+                    write_at = Some(tokio::time::Instant::now() + pause);
                 }
             }
         }
@@ -276,8 +302,14 @@ impl Flusher {
             Ok(late)
         })
         .await?;
-        let late: std::collections::HashSet<&str> =
-            late.as_array().into_iter().flatten().filter_map(|late| late["name"].as_str()).collect();
+        let late = late.as_array().map(Vec::as_slice).unwrap_or_default();
+        if late.iter().any(|late| late["reason"] == "holder") {
+            tracing::error!(holder = %self.holder, "The holder is dead: its term ran out. Its resources may go");
+            self.ledger.end();
+            return Err(Error::refused("the holder is dead: its term ran out")
+                .with_hint("stop using what it referred to, and start a new handler"));
+        }
+        let late: std::collections::HashSet<&str> = late.iter().filter_map(|late| late["name"].as_str()).collect();
         for (entry, wanted) in batch {
             let refused = *wanted && late.contains(entry.name.as_str());
             if refused {
@@ -287,31 +319,6 @@ impl Flusher {
             self.ledger.forget(entry);
         }
         Ok(())
-    }
-
-    /// Whether the holder is alive. A database that is away is no answer; the term decides when it is back.
-    async fn beat(&self) -> bool {
-        let alive = answered(ANSWER_WITHIN.min(self.beat_every), async {
-            let mut tx = self.database.read().await?;
-            let alive: bool = sqlx::query_scalar("SELECT ebb.holder_beat($1)")
-                .persistent(false)
-                .bind(self.holder)
-                .fetch_one(&mut *tx)
-                .await?;
-            tx.commit().await?;
-            Ok(alive)
-        });
-        match alive.await {
-            Ok(true) => true,
-            Ok(false) => {
-                tracing::error!(holder = %self.holder, "The holder is dead: its term ran out. Its resources may go");
-                false
-            }
-            Err(error) => {
-                tracing::warn!(holder = %self.holder, error = %error, "Could not beat; trying again");
-                true
-            }
-        }
     }
 
     async fn stop(&mut self) -> Result<()> {
@@ -324,5 +331,56 @@ impl Flusher {
         });
         // Closing lets go of everything, whatever could not be written before.
         closed.await.or(flushed)
+    }
+}
+
+/// The beats of a holder.
+struct Pulse {
+    database: Database,
+    holder: Uuid,
+    ledger: Arc<Ledger>,
+    term: Duration,
+}
+
+impl Pulse {
+    /// Returns when the holder is dead.
+    async fn beat_while_alive(&self) {
+        let mut beat = tokio::time::interval(self.term / 3);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            if !self.beat().await {
+                return;
+            }
+        }
+    }
+
+    /// Whether the holder is alive. A database that is away is no answer; the term decides when it is back.
+    async fn beat(&self) -> bool {
+        let asked = Instant::now();
+        let alive = answered(ANSWER_WITHIN.min(self.term / 3), async {
+            let mut tx = self.database.read().await?;
+            let alive: bool = sqlx::query_scalar("SELECT ebb.holder_beat($1)")
+                .persistent(false)
+                .bind(self.holder)
+                .fetch_one(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            Ok(alive)
+        });
+        match alive.await {
+            Ok(true) => {
+                self.ledger.stands_until(asked + self.term);
+                true
+            }
+            Ok(false) => {
+                tracing::error!(holder = %self.holder, "The holder is dead: its term ran out. Its resources may go");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(holder = %self.holder, error = %error, "Could not beat; trying again");
+                true
+            }
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 mod chores;
 mod clickhouse;
+mod failures;
 mod lifecycle;
 mod model;
 mod objects;
+mod peers;
 mod protocol;
 mod python;
 mod sweep;

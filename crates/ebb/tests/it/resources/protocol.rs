@@ -223,6 +223,31 @@ async fn what_makes_no_sense_is_refused_with_a_hint_and_changes_nothing() {
     assert_eq!(resources, 1);
 }
 
+/// A creator that was late, and somebody who refers to its resource in time, do not undo each other.
+#[tokio::test]
+async fn a_late_creator_hears_whether_somebody_rescued_it_or_gives_it_up_for_all() {
+    let registry = Registry::new().await;
+    let (late, rescued, given_up) = (registry.holder("1 hour").await, name(NEW, 1), name(NEW, 2));
+    registry.intend(&rescued, late).await;
+    registry.intend(&given_up, late).await;
+    registry.kill(late, "2").await;
+    registry.end_dead().await;
+    registry.passes("drop").await;
+    assert_eq!(registry.state(&rescued).await, "condemned");
+    let b = registry.holder("1 hour").await;
+    assert!(registry.incref(&rescued, b).await);
+    let created = |t: String| {
+        let db = &registry.ebb.db;
+        async move { db.scalar::<bool>(&format!("SELECT ebb.created('s', '{t}')")).await }
+    };
+    assert!(created(rescued.clone()).await, "somebody refers to it");
+    assert_eq!(registry.state(&rescued).await, "live");
+    assert!(!created(given_up.clone()).await);
+    assert_eq!(registry.state(&given_up).await, "dropping");
+    assert!(!registry.incref(&given_up, b).await, "the creator has dropped it by now");
+    assert!(!created("t1".into()).await, "nobody announced it");
+}
+
 #[tokio::test]
 async fn a_name_is_used_once() {
     let registry = Registry::with("grace = \"0s\"").await;
