@@ -36,7 +36,8 @@ struct EventRequest {
     #[serde(default)]
     payload: Option<Value>,
     /// Of several with this key, only the first is an event; a yearly one is moved.
-    #[schema(min_length = 1, max_length = 255, pattern = "^[ -~]+$")]
+    /// From 1 to 1,024 bytes.
+    #[schema(min_length = 1)]
     dedupe_key: Option<String>,
     /// Do not deliver it later than this.
     #[schema(example = "24h", pattern = r"^[1-9][0-9]{0,3}(ms|s|m|h|d)$")]
@@ -50,10 +51,8 @@ struct EventRequest {
 #[serde(deny_unknown_fields)]
 struct SubjectOf {
     /// The retain policy.
-    #[schema(min_length = 1, max_length = 100)]
     policy: String,
     /// The subject's id.
-    #[schema(min_length = 1, max_length = 255)]
     id: String,
 }
 

@@ -19,7 +19,22 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// How much of a body that is too large is read all the same.
 const LISTEN_FOR: usize = 8 * BODY_LIMIT;
 
-/// A JSON body.
+/// A JSON body of any sort.
+#[derive(Debug)]
+pub(crate) struct AnyJson<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for AnyJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(not_json());
+        }
+        parse(&body(request.into_body()).await?).map(Self)
+    }
+}
+
+/// A JSON object.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -28,15 +43,25 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            return Err(
-                Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json")
-            );
+            return Err(not_json());
         }
-        parse(&body(request.into_body()).await?).map(Self)
+        object(&body(request.into_body()).await?).map(Self)
     }
 }
 
-/// A JSON body, or none.
+fn not_json() -> Problem {
+    Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json")
+}
+
+/// Reads an object. A list of its values in order is none, although it could be read as one.
+fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    match bytes.trim_ascii_start().first() {
+        Some(b'[') => well_formed(bytes).and(Err(Problem::invalid("the body has to be a JSON object"))),
+        _ => parse(bytes),
+    }
+}
+
+/// A JSON object, or none.
 #[derive(Debug)]
 pub(crate) struct OptionalJson<T>(pub(crate) T);
 
@@ -48,10 +73,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJ
         let bytes = body(request.into_body()).await?;
         match (bytes.is_empty(), json) {
             (true, _) => Ok(Self(T::default())),
-            (false, true) => parse::<Option<T>>(&bytes).map(|given| Self(given.unwrap_or_default())),
-            (false, false) => {
-                Err(Problem::new(Sort::MediaType, "the body is not JSON").hint("send Content-Type: application/json"))
-            }
+            (false, true) => object::<Option<T>>(&bytes).map(|given| Self(given.unwrap_or_default())),
+            (false, false) => Err(not_json()),
         }
     }
 }

@@ -205,7 +205,7 @@ struct PutQuery {
 #[expect(dead_code, reason = "only described")]
 pub(super) struct IfMatch {
     /// The version that this change was made on, in quotes.
-    #[param(rename = "If-Match", pattern = "^\"[0-9]{1,18}\"$")]
+    #[param(rename = "If-Match", value_type = String, required = false, pattern = "^\"[0-9]{1,18}\"$")]
     if_match: Option<String>,
 }
 

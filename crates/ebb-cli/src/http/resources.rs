@@ -62,6 +62,9 @@ async fn open(
     State(surface): State<Surface>,
     Json(request): Json<HolderRequest>,
 ) -> Result<(StatusCode, axum::Json<HolderAnswer>), Problem> {
+    if !(1..=200).contains(&request.name.len()) || !request.name.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return Err(Problem::field("name", "has to be 1 to 200 printable ASCII characters"));
+    }
     let term = length("term", request.term.as_deref().unwrap_or("60s"))?;
     let mut tx = surface.engine.database().read().await?;
     let holder = resources::open_holder(&mut tx, &request.name, term, &Value::Object(request.labels)).await?;
@@ -113,10 +116,8 @@ enum ResourceRequest {
     /// Said before it is made: whatever happens afterwards, it is known.
     Intent {
         /// The policy.
-        #[schema(min_length = 1, max_length = 63)]
         resources: String,
         /// What it will be called; the policy's pattern says what names look like.
-        #[schema(min_length = 1, max_length = 255)]
         name: String,
         /// Who makes it, and refers to it from now on.
         holder: Uuid,
@@ -128,13 +129,10 @@ enum ResourceRequest {
     /// Said when it is there.
     Created {
         /// The policy.
-        #[schema(min_length = 1, max_length = 63)]
         resources: String,
         /// What it is called.
-        #[schema(min_length = 1, max_length = 255)]
         name: String,
         /// What the store calls it.
-        #[schema(max_length = 255)]
         store_id: Option<String>,
     },
 }

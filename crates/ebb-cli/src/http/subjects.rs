@@ -154,7 +154,7 @@ pub(crate) async fn restore_subject(surface: &Surface, policy: &str, id: &str, b
 #[serde(deny_unknown_fields)]
 struct HoldRequest {
     /// Why; it is kept in the audit.
-    #[schema(min_length = 1, max_length = 1000)]
+    #[schema(min_length = 1)]
     reason: String,
     /// When it ends by itself.
     #[schema(format = DateTime, example = "2030-01-01T00:00:00Z")]

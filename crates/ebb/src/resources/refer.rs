@@ -51,10 +51,8 @@ pub struct Change {
     #[cfg_attr(feature = "openapi", schema(pattern = "^(incref|decref)$"))]
     pub op: String,
     /// The policy.
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 63))]
     pub resources: String,
     /// The resource's name.
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
     pub name: String,
     /// Who refers.
     pub holder: Uuid,
