@@ -70,6 +70,18 @@ fn troubles(status: &Status) -> Vec<Concern> {
             add(true, format!("{name} failed {} times in a row: {error}", unit.failures), Some(name));
         }
     }
+    for sink in &status.events.sinks {
+        if sink.dead > 0 {
+            let dead = count(sink.dead);
+            add(true, format!("{dead} events for {} could not be delivered: they are dead letters.", sink.sink), None);
+        }
+        if sink.state == "stopped" {
+            add(true, format!("The sink {} was stopped.", sink.sink), None);
+        }
+    }
+    if status.events.recovery_mode {
+        add(false, "Events are being caught up with: more than ten are overdue.".into(), None);
+    }
     if let Some(blocker) = &status.audit.blocked_by {
         add(false, format!("The audit cannot be sealed: {blocker}"), None);
     }
@@ -119,6 +131,7 @@ fn tiles(status: &Status, hours: &[Hour]) -> Markup {
             (tile("Due now", &number(due), html! { @match oldest { Some(at) => { "oldest " (ago(at)) }, None => "rows, at the last look" } }))
             (tile("Removed, 24 hours", &count(removed), html! { "rows" }))
             (tile("Runs, 24 hours", &count(runs), html! { @if failed > 0 { (badge("failed")) " " (count(failed)) } @else { "none failed" } }))
+            (tile("Events due", &count(status.events.sinks.iter().map(|sink| sink.due).sum()), html! { a href="/events" { (count(status.events.sinks.iter().filter_map(|sink| sink.done_last_hour).sum())) " delivered in the last hour" } }))
             (tile("Policies", &number(status.policies.len() as u64), html! { (status.policies.iter().filter(|p| p.state == "active").count()) " active" }))
             (tile("Nodes", &number(alive as u64), html! { "alive" }))
             (tile("Unsealed records", &format!("{}{}", count(status.audit.unsealed), if status.audit.more { "+" } else { "" }), html! { "in the audit" }))

@@ -99,7 +99,7 @@ async fn resume(
         return Err(Problem::field("allow", "has to be a number of rows"));
     }
     if request.allow.is_some() && request.name.is_none() {
-        return Err(Problem::field("allow", "is for one policy: name it"));
+        return Err(Problem::new(Sort::Conflict, "allow is for one policy: name it"));
     }
     let name = request.name.as_deref().unwrap_or(ALL);
     let (resumed, pauses) = lift_pause(&surface, name, request.allow, by.name()).await?;

@@ -43,12 +43,15 @@ use crate::dashboard;
 
 pub(crate) use audit::{Verified, verified as verify};
 pub(crate) use control::{find as find_policy, lift_pause, put_pause, trigger};
+pub(crate) use events::{cancel_event, retry_event};
 pub(crate) use extract::{Path, Query};
 pub(crate) use health::recorder;
+pub(crate) use partitions::{Looked, look as look_at_partitions, names as partition_policies};
 pub(crate) use peer::Peer;
 pub(crate) use policies::{KeyChange, preview as preview_policy};
 pub(crate) use problem::{Problem, Sort};
 pub(crate) use serve::{acceptor, bind, may_listen, serve};
+pub(crate) use subjects::{restore_subject, retry_subject};
 
 /// No body is larger, unpacked.
 const BODY_LIMIT: usize = 1 << 20;

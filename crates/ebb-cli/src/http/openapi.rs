@@ -90,6 +90,12 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 declare(operation, 422, "The request makes no sense");
             }
         }
+        // What asks for a version, by header or otherwise, declares that it may have passed.
+        for operation in [&mut item.put, &mut item.delete].into_iter().flatten() {
+            if operation.responses.responses.contains_key("412") {
+                operation.parameters.get_or_insert_default().push(if_match().into());
+            }
+        }
         if post && let Some(operation) = &mut item.post {
             declare(operation, 400, "The request cannot be read");
             declare(operation, 408, "The body took too long to arrive");
@@ -130,6 +136,16 @@ fn idempotency_key() -> Parameter {
         .description(Some(
             "Makes repeating the request harmless: the first answer is kept for 24 hours and given again",
         ))
+        .schema(Some(schema))
+        .build()
+}
+
+fn if_match() -> Parameter {
+    let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^\"[0-9]{1,18}\"$"));
+    ParameterBuilder::new()
+        .name("If-Match")
+        .parameter_in(ParameterIn::Header)
+        .description(Some("The version that this change was made on, in quotes: the ETag of the policy"))
         .schema(Some(schema))
         .build()
 }

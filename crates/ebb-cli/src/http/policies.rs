@@ -199,16 +199,6 @@ struct PutQuery {
     dry_run: bool,
 }
 
-/// Which version a change was made on. For the document alone.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described")]
-pub(super) struct IfMatch {
-    /// The version that this change was made on, in quotes.
-    #[param(rename = "If-Match", value_type = String, required = false, pattern = "^\"[0-9]{1,18}\"$")]
-    if_match: Option<String>,
-}
-
 /// What a change would mean.
 #[derive(Debug, Serialize, ToSchema)]
 struct PreviewAnswer {
@@ -232,8 +222,7 @@ pub(crate) struct KeyChange {
 #[utoipa::path(
     put, path = "/v1/policies/{name}", tag = "policies",
     params(
-        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery, IfMatch,
-    ),
+        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery),
     request_body = PutRequest,
     responses(
         (status = 200, description = "The policy as it is now; with dry_run, what the change would mean", body = PutAnswer),

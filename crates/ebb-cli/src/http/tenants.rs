@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::Surface;
 use super::auth::{Admin, By};
 use super::extract::{self, Path, Query};
-use super::policies::{IfMatch, expected};
+use super::policies::expected;
 use super::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
@@ -76,7 +76,7 @@ struct TenantAnswer {
 /// Give a tenant terms of its own
 #[utoipa::path(
     put, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
-    params(Of, ChangeQuery, IfMatch),
+    params(Of, ChangeQuery),
     request_body = TenantRequest,
     responses(
         (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer),
@@ -103,7 +103,7 @@ async fn put(
 /// Give a tenant the policy's terms again
 #[utoipa::path(
     delete, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
-    params(Of, ChangeQuery, IfMatch),
+    params(Of, ChangeQuery),
     responses(
         (status = 200, description = "The policy's terms hold again; with dry_run, what that would mean", body = TenantAnswer),
         (status = 404, description = "There is no such policy, or the tenant has no terms of its own", body = Problem, content_type = "application/problem+json"),

@@ -23,7 +23,7 @@ use sqlx::PgConnection;
 pub use driver::{Driver, Dropped, Found, Owner};
 pub use lifecycle::{Context, Handle, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
 pub use refer::{Change, announce, apply_refs, beat_holder, close_holder, created, open_holder};
-pub use store::{Listed, Sighting};
+pub use store::{HolderRow, Listed, Sighting};
 
 use crate::audit::Entry;
 use crate::pg::{Database, answered};
@@ -132,6 +132,16 @@ pub async fn list_after(
     limit: u64,
 ) -> Result<Vec<Listed>> {
     store::list(connection, policy, state, after, limit).await
+}
+
+/// How many resources are in which state: (policy, state, how many).
+pub async fn counts(connection: &mut PgConnection) -> Result<Vec<(String, String, i64)>> {
+    store::states(connection).await
+}
+
+/// Holders, those heard of last first.
+pub async fn holders(connection: &mut PgConnection, limit: u64) -> Result<Vec<HolderRow>> {
+    store::holders(connection, limit).await
 }
 
 /// Adds how large they are, where the store tells; a store that does not answer says nothing.

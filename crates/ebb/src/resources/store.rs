@@ -345,6 +345,31 @@ fn explain(error: sqlx::Error) -> Error {
     }
 }
 
+/// A holder as people see it.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct HolderRow {
+    /// Its id.
+    pub id: Uuid,
+    /// What it is called.
+    pub name: String,
+    /// What it says about itself.
+    pub labels: Value,
+    /// When it was opened.
+    pub opened_at: Moment,
+    /// When it was last heard of.
+    pub beat_at: Moment,
+    /// When it is dead without another beat.
+    pub expires_at: Moment,
+    /// Whether it is not dead yet.
+    pub alive: bool,
+    /// How many resources it refers to.
+    pub refs: i64,
+}
+
+pub(super) async fn holders(connection: &mut PgConnection, limit: u64) -> Result<Vec<HolderRow>> {
+    Ok(sql!("holder_list" as HolderRow).bind(limit as i64).fetch_all(connection).await?)
+}
+
 /// An orphan that was seen.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
 pub struct Sighting {

@@ -365,6 +365,29 @@ pub struct Deletion {
     pub closed_at: Option<Moment>,
 }
 
+/// An open deletion in a list.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct OpenDeletion {
+    /// Whose policy it is.
+    pub policy: String,
+    /// How it stands.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub deletion: Deletion,
+}
+
+pub(crate) async fn list_open(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+) -> Result<Vec<OpenDeletion>> {
+    Ok(sql!("list_open" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
+}
+
+pub(crate) async fn subject_policies(connection: &mut PgConnection) -> Result<Vec<String>> {
+    Ok(sql!("subject_policies" scalar String).fetch_all(connection).await?)
+}
+
 pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Deletion>> {
     Ok(sql!("deletion_of" as Deletion).bind(policy).bind(id).fetch_optional(connection).await?)
 }
