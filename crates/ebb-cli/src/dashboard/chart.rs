@@ -7,6 +7,7 @@ use ebb::view::{Hour, Sample};
 use maud::{Markup, html};
 
 use super::text::{count, number, span};
+use super::upcoming::Ahead;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 150.0;
@@ -112,6 +113,36 @@ pub(super) fn days(days: &[(String, i64)]) -> Markup {
             }
             text x="0" y="11" { (short(most as i64)) }
         }
+    }
+}
+
+/// What falls due on each day to come: rows as bars, days with subjects or events marked below.
+pub(super) fn ahead(days: Option<&[Ahead]>) -> Markup {
+    let Some(days) = days else {
+        return html! { div.empty { "It is being counted, and shown with the next look." } };
+    };
+    let most = days.iter().map(|day| day.rows).max().unwrap_or(1).max(1) as f64;
+    let (wide, step) = (2.0 * WIDTH, 2.0 * WIDTH / days.len().max(1) as f64);
+    let sum = |of: fn(&Ahead) -> i64| days.iter().map(of).sum::<i64>();
+    let (rows, subjects, events) = (sum(|day| day.rows), sum(|day| day.subjects), sum(|day| day.events));
+    html! {
+        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ (count(rows)) " rows, " (count(subjects)) " subjects and " (count(events)) " events fall due" } {
+            line.axis x1="0" x2=(wide) y1=(FLOOR - 8.0) y2=(FLOOR - 8.0) {}
+            @for (i, day) in days.iter().enumerate() {
+                @let height = (day.rows as f64 / most * (FLOOR - 24.0)).max(if day.rows > 0 { 2.0 } else { 0.0 });
+                @let x = i as f64 * step + step * 0.12;
+                g {
+                    title { (day.day) ": " (count(day.rows)) " rows, " (count(day.subjects)) " subjects, " (count(day.events)) " events" }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR + 8.0) fill="transparent" {}
+                    rect.bar x=(round(x)) y=(round(FLOOR - 8.0 - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
+                    @if day.subjects > 0 { circle.bad cx=(round(x + step * 0.38)) cy=(FLOOR - 1.0) r="3" {} }
+                    @if day.events > 0 { circle.late cx=(round(x + step * 0.38)) cy=(FLOOR + 7.0) r="3" {} }
+                }
+                @if i % 15 == 0 { text x=(round(x)) y=(HEIGHT - 1.0) { (day.day.get(5..).unwrap_or(&day.day)) } }
+            }
+            @if rows > 0 { text x="0" y="11" { (short(most as i64)) } }
+        }
+        p.legend { span.past { (count(rows)) " rows" } span.due-subjects { (count(subjects)) " subjects" } span.due-events { (count(events)) " events" } }
     }
 }
 

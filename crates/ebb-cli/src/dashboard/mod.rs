@@ -18,6 +18,7 @@ mod session;
 mod subjects;
 mod text;
 mod tree;
+mod upcoming;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
@@ -26,6 +27,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::http::Surface;
+
+pub(crate) use upcoming::Upcoming;
 
 /// Styles and scripts are files of ours, nothing else is loaded, nobody frames a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \

@@ -21,7 +21,7 @@ pub(super) async fn page(visitor: Visitor, State(surface): State<Surface>) -> Re
     names.truncate(TABLES);
     let tables = look_at_partitions(&surface, names).await?;
     let main = html! {
-        div.head { h1 { "Partitions" } span.soft.small { (number(all as u64)) " tables" @if all > TABLES { ", the first " (TABLES) } } }
+        div.head { h1 { "Partitions" } span.soft.small { (number(all as u64)) @if all == 1 { " table" } @else { " tables" } @if all > TABLES { ", the first " (TABLES) } } }
         @if tables.is_empty() {
             section.panel { div.empty { strong { "No table is split by time yet" } code { "ebb partition adopt TABLE" } " splits one while it is in use." } }
         }

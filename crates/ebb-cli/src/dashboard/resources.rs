@@ -110,7 +110,7 @@ fn table(rows: &[Listed], visitor: &Visitor) -> Markup {
                         td { (badge(&one.state)) @if let Some(problem) = &one.problem { div.sub { (problem) } } }
                         td { @if one.refs == 0 { span.soft { "nobody" } } @else { (one.holders.join(", ")) @if one.refs as usize > one.holders.len() { " and " (count(one.refs - one.holders.len() as i64)) " more" } } }
                         td.wide { (ago(one.intended_at)) }
-                        td.n { @if visitor.may(Role::Operate) && ["live", "creating", "condemned"].contains(&one.state.as_str()) { a.button href={ (path(one)) "/drop" } { "Drop…" } } }
+                        td.n { @if visitor.may(Role::Operate) && one.refs == 0 && ["live", "creating", "condemned"].contains(&one.state.as_str()) { a.button href={ (path(one)) "/drop" } { "Drop…" } } }
                     }
                 }
             }

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::Surface;
 use super::auth::{By, Operate};
-use super::extract::{OptionalJson, Path, Query};
+use super::extract::{OptionalJson, Path, Query, whole};
 use super::problem::{Problem, Sort};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
@@ -68,6 +68,7 @@ struct ResumeRequest {
     name: Option<String>,
     /// Let a run that the brake stopped take up to so many rows, once.
     #[schema(minimum = 1, maximum = 9223372036854775807_i64)]
+    #[serde(default, deserialize_with = "whole")]
     allow: Option<u64>,
 }
 

@@ -163,6 +163,15 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(is_json_type)
 }
 
+/// A whole number, also where it is written `103.0`: to JSON Schema that is one.
+pub(crate) fn whole<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let given: Option<serde_json::Number> = serde::Deserialize::deserialize(deserializer)?;
+    let Some(given) = given else { return Ok(None) };
+    let whole = given.as_f64().filter(|value| value.fract() == 0.0 && (0.0..9e18).contains(value));
+    let read = given.as_u64().or_else(|| whole.map(|value| value as u64));
+    read.map(Some).ok_or_else(|| serde::de::Error::custom("has to be a whole number of rows"))
+}
+
 /// Whether a content type is JSON.
 pub(crate) fn is_json_type(given: &str) -> bool {
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -68,6 +68,7 @@ pub(crate) struct Surface {
     trusted_proxies: Arc<[Network]>,
     trust: Option<Arc<trust::Trust>>,
     stage: stream::Stage,
+    pub(crate) upcoming: Arc<dashboard::Upcoming>,
 }
 
 impl Surface {
@@ -82,6 +83,7 @@ impl Surface {
             prefix: config.metrics.prefix.as_str().into(),
             gate: Arc::new(gate),
             trusted_proxies: config.http.trusted_proxies.clone().into(),
+            upcoming: Arc::default(),
         }
     }
 }

@@ -267,7 +267,10 @@ enum PutAnswer {
 
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let version = value.to_str().ok().and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+    let version = value.to_str().ok().and_then(|text| {
+        let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        bare.parse().ok().filter(|version: &i64| *version >= 0)
+    });
     version.map(Some).ok_or_else(|| Problem::new(Sort::Malformed, "If-Match is no version in quotes, such as \"3\""))
 }
 

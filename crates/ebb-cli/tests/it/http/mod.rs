@@ -8,6 +8,7 @@ mod idempotency;
 mod lineage;
 mod listen;
 mod once;
+mod pages;
 mod policies;
 mod resources;
 pub(crate) mod site;
