@@ -27,6 +27,11 @@ impl Goal {
         Self { what: what.into(), measured, least: Some(least), most: None }
     }
 
+    /// What others do: shown, not judged.
+    pub(crate) fn beside(what: impl Into<String>, measured: f64) -> Self {
+        Self { what: what.into(), measured, least: None, most: None }
+    }
+
     pub(crate) fn at_most(what: impl Into<String>, measured: f64, most: f64) -> Self {
         Self { what: what.into(), measured, least: None, most: Some(most) }
     }
@@ -37,7 +42,7 @@ impl fmt::Display for Goal {
         let (goal, reached) = match (self.least, self.most) {
             (Some(least), _) => (format!("at least {least}"), self.measured >= least),
             (_, Some(most)) => (format!("at most {most}"), self.measured <= most),
-            _ => (String::new(), true),
+            _ => return write!(f, "| {} | {:.2} | | |", self.what, self.measured),
         };
         let mark = if reached { "reached" } else { "missed" };
         write!(f, "| {} | {:.2} | {goal} | {mark} |", self.what, self.measured)

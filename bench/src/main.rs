@@ -48,8 +48,8 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
             ratios.iter().map(|r| Goal::at_least(format!("once: {} claims / bare insert", r.name), r.ratio, r.least)),
         );
     }
-    if wants("partition") {
-        goals.extend(partition::run().await?);
+    if wants("partition") || part.starts_with("partition-") {
+        goals.extend(partition::run(part).await?);
     }
     if wants("schedule") || part.starts_with("schedule-") {
         goals.extend(schedule::run(part).await?);

@@ -1,13 +1,13 @@
 //! How long an insert waits while its table is adopted, at 1M and at 20M rows, next to the copy under a lock that people
-//! write by hand; how long while it is rolled back; a month dropped next to a month deleted; upkeep with nothing to do.
-//! `EBB_BENCH_ROWS` replaces the 20M where time or space is short.
+//! write by hand; how long while it is rolled back; history split next to a bare copy; a month dropped next to a month
+//! deleted; upkeep with nothing to do. `EBB_BENCH_ROWS` replaces the 20M where time or space is short.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ebb::partition::adopt::{Request, adopt};
-use ebb::partition::{finish, rollback};
+use ebb::partition::{finish, rollback, split};
 use ebb::policy::Period;
 use sqlx::postgres::PgPool;
 
@@ -17,15 +17,31 @@ const SMALL: u64 = 1_000_000;
 const LATER_WRITES: u64 = 200_000;
 const STALL_MS: f64 = 200.0;
 
-pub(crate) async fn run() -> Result<Vec<Goal>> {
+const SPLIT_ROWS: u64 = 2_000_000;
+
+/// All of it, or `partition-small`, `-large` (adopted and rolled back), `-hand`, `-split`, `-drop`, `-idle`.
+pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
     let bed = Bed::new().await?;
+    let wants = |name: &str| part == "all" || part == "partition" || part == format!("partition-{name}");
     let large = std::env::var("EBB_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(20_000_000);
     let mut goals = Vec::new();
-    for rows in [SMALL, large] {
-        goals.extend(stalls(&bed, rows).await?);
+    for (name, rows) in [("small", SMALL), ("large", large)] {
+        if wants(name) {
+            goals.extend(stalls(&bed, rows).await?);
+        }
+        if wants("hand") {
+            goals.push(by_hand(&bed, rows).await?);
+        }
     }
-    goals.push(drop_against_delete(&bed).await?);
-    goals.push(idle(&bed).await?);
+    if wants("split") {
+        goals.extend(split_against_copy(&bed).await?);
+    }
+    if wants("drop") {
+        goals.push(drop_against_delete(&bed).await?);
+    }
+    if wants("idle") {
+        goals.push(idle(&bed).await?);
+    }
     Ok(goals)
 }
 
@@ -81,9 +97,8 @@ async fn beside_clients<T>(bed: &Bed, later: bool, work: impl Future<Output = Re
     Ok((took, longest))
 }
 
-async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
-    let database = bed.engine.database();
-    let request = Request {
+fn request() -> Request {
+    Request {
         table: "public.t".into(),
         column: "created_at".into(),
         unit: None,
@@ -93,9 +108,13 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
         zone: "UTC".into(),
         policy: None,
         guard: None,
-    };
+    }
+}
+
+async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
+    let database = bed.engine.database();
     table(bed, rows).await;
-    let by_ebb = async { Ok(adopt(database, &request, "bench", &mut |_| ()).await?) };
+    let by_ebb = async { Ok(adopt(database, &request(), "bench", &mut |_| ()).await?) };
     let (took, stall) = beside_clients(bed, false, by_ebb).await?;
     println!("partition, {rows} rows: adopted in {took:.1} s, longest insert {stall:.0} ms");
     bed.database
@@ -109,7 +128,15 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
         "partition, {rows} rows: rolled back in {took_back:.1} s after {LATER_WRITES} new rows, longest insert {stall_back:.0} ms"
     );
     finish(database, "public.t", &mut |_| ()).await?;
+    bed.database.execute("DROP TABLE t CASCADE").await;
+    Ok(vec![
+        Goal::at_most(format!("partition: longest insert while {rows} rows are adopted, ms"), stall, STALL_MS),
+        Goal::at_most(format!("partition: longest insert while {rows} rows are rolled back, ms"), stall_back, STALL_MS),
+    ])
+}
 
+/// The document's way: lock, copy, rename.
+async fn by_hand(bed: &Bed, rows: u64) -> Result<Goal> {
     table(bed, rows).await;
     let by_hand = async {
         bed.database
@@ -127,13 +154,43 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
     let (_, copied) = beside_clients(bed, false, by_hand).await?;
     println!("partition, {rows} rows: copied under a lock by hand, longest insert {copied:.0} ms");
     bed.database.execute("DROP TABLE t, t_backup CASCADE; DROP SEQUENCE IF EXISTS t_copy_id CASCADE").await;
+    Ok(Goal::beside(format!("partition: longest insert while {rows} rows are copied under a lock by hand, ms"), copied))
+}
+
+/// Everything that a split does (copy, indexes, statistics, comparison, swap), next to one statement that copies the rows
+/// into a table with the same indexes; and how long inserts wait when a table is split beside them.
+async fn split_against_copy(bed: &Bed) -> Result<Vec<Goal>> {
+    let database = bed.engine.database();
+    let wanted = split::Request { table: "public.t".into(), ..Default::default() };
+    let mut ratios = Vec::new();
+    for round in 1..=2 {
+        table(bed, SPLIT_ROWS).await;
+        adopt(database, &request(), "bench", &mut |_| ()).await?;
+        bed.database.execute("CREATE TABLE bare (LIKE t_history INCLUDING ALL); CHECKPOINT").await;
+        let began = Instant::now();
+        bed.database.execute("INSERT INTO bare SELECT * FROM t_history").await;
+        let bare = began.elapsed().as_secs_f64();
+        bed.database.execute("DROP TABLE bare; CHECKPOINT").await;
+        let began = Instant::now();
+        let parts = split::split(database, &wanted, &mut |_| ()).await?.parts.len();
+        let whole = began.elapsed().as_secs_f64();
+        println!(
+            "partition, round {round}: {SPLIT_ROWS} rows split into {parts} in {whole:.1} s, copied by one statement in {bare:.1} s"
+        );
+        ratios.push(bare / whole);
+        finish(database, "public.t", &mut |_| ()).await?;
+        bed.database.execute("DROP TABLE t CASCADE").await;
+    }
+    table(bed, SPLIT_ROWS).await;
+    adopt(database, &request(), "bench", &mut |_| ()).await?;
+    let by_ebb = async { Ok(split::split(database, &wanted, &mut |_| ()).await?) };
+    let (took, stall) = beside_clients(bed, false, by_ebb).await?;
+    println!("partition: {SPLIT_ROWS} rows split beside four clients in {took:.1} s, longest insert {stall:.0} ms");
+    finish(database, "public.t", &mut |_| ()).await?;
+    bed.database.execute("DROP TABLE t CASCADE").await;
     Ok(vec![
-        Goal::at_most(
-            format!("partition: longest insert while {rows} rows are adopted, ms (copied under a lock: {copied:.0})"),
-            stall,
-            STALL_MS,
-        ),
-        Goal::at_most(format!("partition: longest insert while {rows} rows are rolled back, ms"), stall_back, STALL_MS),
+        Goal::at_least("partition: rows a second of a split / a bare INSERT … SELECT", median(ratios), 0.5),
+        Goal::at_most(format!("partition: longest insert while {SPLIT_ROWS} rows are split, ms"), stall, STALL_MS),
     ])
 }
 

@@ -28,7 +28,7 @@ use crate::spine::service::Service;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Agenda, Roster, Work};
 use crate::spine::{Node, NodeOptions, Shutdown};
-use crate::{Error, Result, expire, partition, resources};
+use crate::{Error, Result, expire, gate, partition, resources};
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -184,6 +184,7 @@ impl Engine {
         }
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
+        gate::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -310,6 +311,7 @@ impl Engine {
         }
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
+        gate::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(version)
     }
@@ -476,6 +478,7 @@ impl Duties {
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
+        gate::follow(&mut tx, &stored).await?;
         tx.commit().await?;
         let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
         let mut works: Vec<Arc<dyn Work>> = Vec::new();

@@ -22,6 +22,7 @@ pub mod view;
 mod engine;
 mod error;
 mod expire;
+mod gate;
 
 pub use engine::{Engine, Keys};
 pub use error::{Error, Result};

@@ -150,6 +150,9 @@ fn details(policy: &PolicyPlan) {
     if policy.mode == "observe" {
         say!("  mode = \"observe\": it counts and deletes nothing");
     }
+    if let Some(held) = policy.held_rows.filter(|held| *held > 0) {
+        say!("  {} stay: they belong to subjects on hold", output::plural(held, "row"));
+    }
     if let Some(limit) = &policy.brake {
         say!("  the brake ({limit}) would stop it before its first batch");
         if let Some(remedy) = &policy.remedy {

@@ -128,7 +128,7 @@ pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
     retain::hold(&mut tx, policy, id, &args.reason, args.until.as_deref(), &context.by(by.as_deref())).await?;
     tx.commit().await?;
-    say!("on hold; nothing of it is marked, warned about or erased until: ebb release {policy} {id}");
+    say!("on hold; nothing of it goes, by this policy or any other, until: ebb release {policy} {id}");
     Ok(Outcome::Done)
 }
 
@@ -174,11 +174,6 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
             if deletion.expedited {
                 line("request", "to be erased without the grace".into());
             }
-            if let Some(reason) = &deletion.hold_reason {
-                let until =
-                    deletion.hold_until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
-                line("hold", format!("{reason}{until}"));
-            }
             if let Some(blocked) = &deletion.blocked {
                 line("waits", blocked.clone());
             }
@@ -189,6 +184,13 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
                 );
             }
             line("deletion", deletion.deletion.to_string());
+        }
+    }
+    if let Some(hold) = &shown.hold {
+        let until = hold.until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
+        line("hold", format!("{}{until}", hold.reason));
+        if !hold.binds.is_empty() {
+            line("binds", hold.binds.join(", "));
         }
     }
     for (table, count) in &shown.would_erase {

@@ -121,11 +121,14 @@ pub(super) async fn one(
             div { p.soft.small { a href="/subjects" { "Subjects" } " / " a href=(super::policies::path(&of.policy)) { (of.policy) } } h1 { (shown.id) } }
             div.actions { (badge(state)) (actions(&visitor, &shown)) }
         }
-        @if let Some(deletion) = deletion {
-            @if let Some(reason) = &deletion.hold_reason {
-                div.banner.warn role="status" { (frame::alert()) div { strong { "On hold: " (reason) } p { "Nothing of it is marked, warned about or erased" @if let Some(until) = deletion.hold_until { " until " (time(until)) } "." } } }
-            }
-            @if let Some(error) = &deletion.error { div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } } }
+        @if let Some(hold) = &shown.hold {
+            div.banner.warn role="status" { (frame::alert()) div {
+                strong { "On hold: " (hold.reason) }
+                p { "Since " (time(hold.placed_at)) ", by " (hold.placed_by) ". Nothing of it is marked, warned about or erased" @if let Some(until) = hold.until { " until " (time(until)) } "." @if !hold.binds.is_empty() { " It binds " (hold.binds.join(", ")) ", too." } }
+            } }
+        }
+        @if let Some(error) = deletion.and_then(|deletion| deletion.error.as_ref()) {
+            div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } }
         }
         section.panel { header { h2 { "Timeline" } } div.pad { (timeline(deletion, &records)) } }
         (would_go(&shown, shape.as_ref()))
@@ -161,7 +164,7 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
                     @if deletion.state == "failed" { (button("retry", "Retry", "")) }
                 },
             }
-            @if open.is_some_and(|deletion| deletion.on_hold) { (button("release", "Release", "")) } @else { (button("hold", "Hold", "")) }
+            @if shown.hold.is_some() { (button("release", "Release", "")) } @else { (button("hold", "Hold", "")) }
             (button("erase", "Erase", "danger"))
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ebb_testkit::{Node, TestDatabase, database, server};
 
+use crate::faults::disk::SmallDisk;
 use crate::shell::Shell;
 
 const CONFIG: &str = "[http]\nlisten = \"127.0.0.1:0\"\n";
@@ -168,4 +169,86 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     assert!(shell.fails(2, &["partition", "list", "public.ingest"]).contains("no active partition policy"));
     let refused = shell.fails(3, &["partition", "adopt", "public.ingest", "--column", "payload", "--by", "month"]);
     assert!(refused.contains("in the way: column payload is jsonb, which tells no time"), "{refused}");
+}
+
+#[tokio::test]
+async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too() {
+    let db = database().await;
+    rich_table(&db).await;
+    let shell = Shell::new(&db, CONFIG);
+    let (before, all) = (dump(&db), rows(&db).await);
+    shell.ok(&["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"]);
+    let sql = shell.ok(&["partition", "split", "public.ingest", "--sql"]);
+    for part in [
+        "ebb_split AFTER INSERT OR UPDATE OR DELETE",
+        "ON CONFLICT DO NOTHING",
+        "hashtextextended",
+        "VALIDATE CONSTRAINT",
+        "DETACH PARTITION",
+        "lock_timeout",
+    ] {
+        assert!(sql.contains(part), "{part} is not in\n{sql}");
+    }
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0, "looking changes nothing");
+    let kills = killed_at_every_step(&shell, &db, &["partition", "split", "public.ingest", "--yes"], "is split").await;
+    assert!(kills > 8, "killed {kills} times");
+    assert_eq!(rows(&db).await, all, "split");
+    let parts: i64 = db.scalar("SELECT count(*) FROM pg_inherits WHERE inhparent = 'public.ingest'::regclass AND inhrelid::regclass::text LIKE '%ingest\\_2%'").await;
+    assert!(parts >= 4, "{parts}");
+    let same = "SELECT count(*) FROM (
+        SELECT (SELECT count(*) FROM pg_index x WHERE x.indrelid = c.oid) AS indexes, (SELECT count(*) FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype <> 'n') AS constraints,
+               (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) AS triggers, (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid) AS policies,
+               c.relrowsecurity, c.relacl::text, c.reloptions, (SELECT count(*) FROM pg_statistic_ext s WHERE s.stxrelid = c.oid) AS statistics
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'public.ingest'::regclass GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) x";
+    assert_eq!(db.scalar::<i64>(same).await, 1, "the parts have what the partitions ahead have");
+    assert!(shell.ok(&["partition", "split", "public.ingest", "--yes"]).contains("is split already"));
+    killed_at_every_step(
+        &shell,
+        &db,
+        &["partition", "rollback", "public.ingest", "--yes"],
+        "is an ordinary table again",
+    )
+    .await;
+    assert_eq!(rows(&db).await, all, "rolled back");
+    assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
+    assert_eq!(rows(&db).await, all, "finished");
+    assert_eq!(dump(&db), before, "the schema is what it was");
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_in_mid_split_leaves_a_table_that_works_and_a_split_that_goes_on() {
+    let user = ebb::pg::binaries::server_user().unwrap();
+    let Some(disk) = user.and_then(|user| SmallDisk::mount(&format!("{}:{}", user.uid, user.gid))) else {
+        println!("not run: a small file system can only be mounted as root");
+        return;
+    };
+    let db = database().await;
+    let space = format!("split_{}", std::process::id());
+    db.execute(&format!("CREATE TABLESPACE {space} LOCATION '{}'", disk.0.display())).await;
+    // Fits once, but not twice.
+    db.execute(&format!(
+        "CREATE TABLE public.ingest (seq bigint, created_at timestamptz NOT NULL, v text, PRIMARY KEY (seq, created_at)) TABLESPACE {space};
+         INSERT INTO public.ingest SELECT n, now() - n * interval '2 minutes', repeat('x', 60) FROM generate_series(1, 20000) n"
+    ))
+    .await;
+    let shell = Shell::new(&db, CONFIG);
+    shell.ok(&["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "2"]);
+    let all = rows(&db).await;
+    let said = shell.fails(1, &["partition", "split", "public.ingest", "--yes"]);
+    assert!(said.contains("No space left on device") && said.contains("make space and run it again"), "{said}");
+    assert_eq!(rows(&db).await, all, "the table is what it was");
+    db.execute(
+        "UPDATE public.ingest SET v = 'changed' WHERE seq IN (1, 19000); DELETE FROM public.ingest WHERE seq = 7",
+    )
+    .await;
+    let all = rows(&db).await;
+    assert!(shell.fails(1, &["partition", "split", "public.ingest", "--yes"]).contains("No space left"));
+    disk.grow();
+    assert!(shell.ok(&["partition", "split", "public.ingest", "--yes"]).contains("is split into"));
+    assert_eq!(rows(&db).await, all);
+    assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("is final"));
+    assert_eq!(rows(&db).await, all);
+    db.execute("DROP TABLE public.ingest").await;
+    db.execute(&format!("DROP TABLESPACE {space}")).await;
 }

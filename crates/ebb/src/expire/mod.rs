@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use sqlx::PgConnection;
 
 use crate::audit::{Entry, RowEntry, SubjectKey};
+use crate::gate;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::pg::{Ident, expression};
 use crate::policy::{Action, AuditDetail, BatchSize, Expire};
@@ -48,6 +49,10 @@ pub(crate) struct Sweep {
     /// Rows that others refer to were met: batches go around them, and this is why.
     around: bool,
     referenced: Option<String>,
+    /// Whether holds of other policies can concern it; those of Ebb's own tables concern nobody.
+    gated: bool,
+    /// Whose holds have kept rows in this run.
+    kept_by: Option<String>,
     /// Rows on a page, for ways that count pages.
     rows_per_page: f64,
     /// Where the batch at work began: a commit that fails takes back what its statements did.
@@ -122,7 +127,7 @@ pub(crate) async fn target_by(
         AuditDetail::Batch => None,
         AuditDetail::Rows => Some(store::key_columns(connection, leaf.oid).await?),
     };
-    Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key, sandbox: None })
+    Ok(Target { leaf: leaf.relation.clone(), due, filter, act, role, key, sandbox: None, held: Vec::new() })
 }
 
 impl Sweep {
@@ -161,10 +166,18 @@ impl Sweep {
             skipped: 0,
             around: false,
             referenced: None,
+            gated: false,
+            kept_by: None,
             rows_per_page: rows_per_page(leaf, pages),
             began: None,
             subject_key,
         })
+    }
+
+    /// From now on every batch passes the gate of its policy.
+    pub(crate) fn gated(mut self) -> Self {
+        self.gated = true;
+        self
     }
 
     /// The pacer that fits the policy and the way.
@@ -197,15 +210,15 @@ impl Sweep {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
         self.began = Some((self.way.clone(), self.passed_by.clone(), self.second_pass));
+        if self.gated {
+            self.target.held = gate::pass(batch.connection(), self.policy.name.as_str()).await?;
+        }
         store::bound(batch.connection(), LOCK_WAIT).await?;
-        let swept = if self.around {
-            let connection = batch.connection();
-            let (swept, why) = store::sweep_around(connection, &self.target, &range, self.skip_locked).await?;
-            self.referenced = why.or(self.referenced.take());
-            swept
-        } else {
-            store::sweep(batch.connection(), &self.target, &range, self.skip_locked).await?
-        };
+        let swept = self.sweep(batch.connection(), &range).await;
+        let swept = swept.map_err(|error| gate::explain(error, &self.target.held))?;
+        if !self.target.held.is_empty() {
+            self.kept_by = Some(gate::whose(&self.target.held));
+        }
         if swept.again > 0 {
             return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")
                 .with_hint("add a `where` that is false for a row that has been changed"));
@@ -227,6 +240,16 @@ impl Sweep {
             self.skipped = store::count_due_in_leaf(batch.connection(), &self.target, 100_000).await?;
         }
         Ok(Outcome { changed: swept.rows as u64, more })
+    }
+
+    async fn sweep(&mut self, connection: &mut PgConnection, range: &Range) -> Result<Swept> {
+        let picked_first = !self.target.held.is_empty() && self.target.borrows_rights();
+        if !self.around && !picked_first {
+            return store::sweep(connection, &self.target, range, self.skip_locked).await;
+        }
+        let (swept, why) = store::sweep_around(connection, &self.target, range, self.skip_locked).await?;
+        self.referenced = why.or(self.referenced.take());
+        Ok(swept)
     }
 
     /// Where the first pass goes on.
@@ -369,7 +392,9 @@ impl Chore for Sweep {
     }
 
     fn note(&self) -> Option<String> {
-        let why = self.referenced.as_ref()?;
-        Some(format!("rows that others refer to stay ({why})"))
+        let referenced = self.referenced.as_ref().map(|why| format!("rows that others refer to stay ({why})"));
+        let kept = self.kept_by.as_ref().map(|whose| format!("rows of subjects on hold stay (policy {whose})"));
+        let said: Vec<String> = referenced.into_iter().chain(kept).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 }

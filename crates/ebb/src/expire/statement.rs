@@ -4,6 +4,7 @@
 
 use super::due::Due;
 use super::sandbox::Sandbox;
+use crate::gate::Held;
 use crate::pg::expression::{Change, Expression};
 use crate::pg::{Ident, Literal, Relation};
 
@@ -28,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) key: Option<Vec<Ident>>,
     /// The function of the table's owner that changes rows, where there is one.
     pub(crate) sandbox: Option<Sandbox>,
+    /// Rows of subjects on hold, which stay: what the gate said at the start of the batch.
+    pub(crate) held: Vec<Held>,
 }
 
 /// Where in a leaf a batch looks.
@@ -83,7 +86,20 @@ impl Target {
                 condition = format!("{condition} AND ({})", changed.join(" OR "));
             }
         }
+        for held in self.held.iter().flat_map(|held| held.conditions(&self.leaf.name)) {
+            condition = format!("{condition} AND NOT {held}");
+        }
         condition
+    }
+
+    /// Whether rows go with rights that do not reach to what says whose they are: those of a role, or of the owner.
+    pub(crate) fn borrows_rights(&self) -> bool {
+        self.role.is_some() || self.sandbox.is_some()
+    }
+
+    /// The same without what holds keep, for statements with such rights: what they act on was picked before.
+    pub(crate) fn without_holds(&self) -> Target {
+        Target { held: Vec::new(), ..self.clone() }
     }
 
     fn verb(&self, leaf: &str) -> String {

@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 pub(crate) use super::statement::{Act, Place, Range, Target};
 use crate::audit::Moment;
+use crate::gate::Held;
 use crate::pg::{Ident, Relation};
 use crate::{Error, Result, sql};
 
@@ -165,17 +166,22 @@ pub(crate) async fn sweep_around(
     range: &Range,
     skip_locked: bool,
 ) -> Result<(Swept, Option<String>)> {
+    // Whose a row is may be beyond the rights with which it goes: then rows are picked before those are taken on.
+    let picked_first = !target.held.is_empty() && target.borrows_rights();
+    let acting = if picked_first { &target.without_holds() } else { target };
+    let picked = if picked_first { Some(addresses(connection, target, range).await?) } else { None };
     as_role(connection, target.role.as_ref()).await?;
     // A constraint that is checked at the end of the transaction would say too late which row it is about.
     sqlx::raw_sql("SET CONSTRAINTS ALL IMMEDIATE").execute(&mut *connection).await?;
-    let sql = target.addresses(range);
-    let (places, last): (Vec<String>, Option<String>) =
-        sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
+    let (places, last) = match picked {
+        Some(picked) => picked,
+        None => addresses(connection, target, range).await?,
+    };
     let mut all = Swept { picked: places.len() as i64, last, ..Swept::default() };
     let (mut parts, mut why) = (vec![places], None);
     while let Some(mut places) = parts.pop().filter(|places| !places.is_empty()) {
         sqlx::raw_sql("SAVEPOINT ebb_part").execute(&mut *connection).await?;
-        match careful(connection, target, &Range::At { places: places.clone() }, skip_locked).await {
+        match careful(connection, acting, &Range::At { places: places.clone() }, skip_locked).await {
             Ok(part) => {
                 sqlx::raw_sql("RELEASE SAVEPOINT ebb_part").execute(&mut *connection).await?;
                 all.add(part);
@@ -196,6 +202,16 @@ pub(crate) async fn sweep_around(
     }
     back_from_role(connection, target.role.as_ref()).await?;
     Ok((all, why))
+}
+
+/// Where the due rows of a range are, and how far that reaches.
+async fn addresses(
+    connection: &mut PgConnection,
+    target: &Target,
+    range: &Range,
+) -> Result<(Vec<String>, Option<String>)> {
+    let sql = target.addresses(range);
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
 
 /// Somebody's foreign key refers to the row: NO ACTION, or RESTRICT.
@@ -289,6 +305,7 @@ pub(crate) async fn count_due(
 
 /// The same over one leaf alone.
 pub(crate) async fn count_due_in_leaf(connection: &mut PgConnection, target: &Target, limit: u64) -> Result<u64> {
+    let target = if target.borrows_rights() { &target.without_holds() } else { target };
     as_role(connection, target.role.as_ref()).await?;
     let sql = format!(
         "SELECT count(*) FROM (SELECT FROM ONLY {} WHERE {} LIMIT {limit}) AS due",
@@ -298,6 +315,24 @@ pub(crate) async fn count_due_in_leaf(connection: &mut PgConnection, target: &Ta
     let due: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
     back_from_role(connection, target.role.as_ref()).await?;
     Ok(due as u64)
+}
+
+/// Counts due rows that belong to subjects on hold, no further than `limit`.
+pub(crate) async fn count_held(
+    connection: &mut PgConnection,
+    table: &Relation,
+    target: &Target,
+    held: &[Held],
+    limit: u64,
+) -> Result<u64> {
+    let conditions: Vec<String> = held.iter().flat_map(|held| held.conditions(&table.name)).collect();
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT FROM {table} WHERE {} AND ({}) LIMIT {limit}) AS held",
+        target.condition(),
+        conditions.join(" OR ")
+    );
+    let rows: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
+    Ok(rows.unsigned_abs())
 }
 
 /// Pages of a leaf's file at the moment.

@@ -61,7 +61,10 @@ impl ExpireWork {
             ))
             .with_hint("set subject_key in [audit] to the key that the other nodes have"));
         }
-        let sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
+        let mut sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
+        if self.shared.stored.is_some() {
+            sweep = sweep.gated();
+        }
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;
             let note = format!("{due} rows are due; mode = \"observe\" deletes nothing");

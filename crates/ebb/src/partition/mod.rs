@@ -3,6 +3,7 @@
 //! that are each written down (decided, detached, dropped), and the last asks every condition again under its lock.
 
 pub mod adopt;
+pub mod split;
 pub(crate) mod store;
 pub(crate) mod upkeep;
 pub(crate) mod work;

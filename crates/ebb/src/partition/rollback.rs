@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::adopt::store::{self, Adoption};
 use super::adopt::{After, Plan, Progress, Session, execute, prepare_session, short};
-use super::store as partitions;
+use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, catalog};
 use crate::policy::{self, Kind};
 use crate::{Error, Result, sql};
@@ -28,6 +28,8 @@ pub enum RolledBack {
     Abandoned,
     /// The table is what it was; so many rows were moved back into it.
     Back(u64),
+    /// A split was under way: it is taken back, and the table is adopted as before.
+    Unsplit,
 }
 
 /// Takes an adoption back, or goes on with it.
@@ -38,6 +40,10 @@ pub async fn rollback(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<RolledBack> {
     let mut session = prepare_session(database).await?;
+    if let Some(row) = held_split(&mut session, typed, &["splitting", "abandoning"], watch).await? {
+        split::abandon(&mut session, &row, &row.plan()?, watch).await?;
+        return Ok(RolledBack::Unsplit);
+    }
     let (adoption, _) = find(&mut session.connection, typed).await?;
     store::hold(&mut session.connection, &adoption.relation, watch).await?;
     // Whoever held it until now may have come further.
@@ -49,6 +55,29 @@ pub async fn rollback(
     }
     let moved = drain(&mut session, &adoption, &plan, watch).await?;
     Ok(RolledBack::Back(moved))
+}
+
+/// The split of the table that was typed, where it is in one of these states, held by this session.
+async fn held_split(
+    session: &mut Session,
+    typed: &str,
+    states: &[&str],
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Option<split::store::Row>> {
+    let label = catalog::table(&mut session.connection, typed).await?.relation.label();
+    let found = split::store::find(&mut session.connection, &label).await?;
+    if !found.is_some_and(|row| states.contains(&row.state.as_str())) {
+        return Ok(None);
+    }
+    split::store::hold(&mut session.connection, &label, watch).await?;
+    // Whoever held it until now may have come further.
+    let row = split::store::find(&mut session.connection, &label).await?;
+    match row {
+        Some(row) if !states.contains(&row.state.as_str()) => {
+            Err(Error::refused(format!("the split of {label} has come further meanwhile")).with_hint("run it again"))
+        }
+        row => Ok(row),
+    }
 }
 
 /// The adoption of the table that was typed, by whichever of its names.
@@ -114,6 +143,10 @@ async fn back(
     refuse_twins(&mut session.connection, plan).await?;
     refuse_triggers(&mut session.connection, adoption.relid).await?;
     disable(&mut session.connection, &adoption.policy, by).await?;
+    if let Some(row) = held_split(session, &table.label(), &["split"], watch).await? {
+        split::prepare_rollback(session, &row, &row.plan()?, watch).await?;
+    }
+    let was_split = split::store::find(&mut session.connection, &adoption.relation).await?.is_some();
     for (n, step) in plan.back_indexes.clone().iter().enumerate() {
         watch(Progress::Step(n + 1, of, step.title.clone()));
         execute(session, adoption, plan, step, ("adopted", 0), watch).await?;
@@ -122,37 +155,43 @@ async fn back(
     let parent = catalog::table(&mut session.connection, &table.label()).await?.oid;
     let attached: Vec<(i64, String, String)> =
         sql!("attached" as (i64, String, String)).bind(i64::from(parent)).fetch_all(&mut session.connection).await?;
-    if !attached.iter().any(|(oid, ..)| *oid == adoption.relid) {
+    if !was_split && !attached.iter().any(|(oid, ..)| *oid == adoption.relid) {
         return Err(Error::refused(format!(
             "{} is no longer a partition of {}",
             plan.history().label(),
             table.label()
         ))
-        .with_hint("the way back leads through it; if it was dropped or split, there is none: ebb partition finish"));
+        .with_hint("the way back leads through it; if it was dropped, there is none: ebb partition finish"));
     }
-    let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")];
-    sql.extend(
-        attached
-            .iter()
-            .map(|(_, schema, name)| format!("ALTER TABLE {table} DETACH PARTITION {}", Relation::new(schema, name))),
-    );
-    // A partition that came meanwhile would be hidden with the table it belongs to.
-    sql.push(format!(
-        "DO $ebb$ BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhparent = {parent}) THEN \
-         RAISE EXCEPTION 'a partition was added meanwhile; run the rollback again'; END IF; END $ebb$"
-    ));
-    sql.extend(plan.back.iter().cloned());
     let others: Vec<&(i64, String, String)> = attached.iter().filter(|(oid, ..)| *oid != adoption.relid).collect();
-    for (_, schema, name) in &others {
+    let known = attached.iter().map(|(oid, ..)| oid.to_string()).collect::<Vec<_>>().join(", ");
+    let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), leave(parent, adoption.relid, &known)];
+    sql.extend(plan.back.iter().cloned());
+    sql.extend(others.iter().map(|(oid, schema, name)| {
         let partition = Relation::new(schema, name);
-        sql.push(format!(
-            "DO $ebb$ BEGIN IF EXISTS (SELECT FROM ONLY {partition}) THEN ALTER TABLE {partition} INHERIT {table}; END IF; END $ebb$"
-        ));
-    }
+        format!(
+            "DO $ebb$ BEGIN IF NOT (SELECT relispartition FROM pg_class WHERE oid = {oid}) THEN ALTER TABLE {partition} INHERIT {table}; \
+             END IF; END $ebb$"
+        )
+    }));
     sql.extend(twins(plan));
     plan.leftovers = others.iter().map(|(_, schema, name)| (schema.clone(), name.clone())).collect();
     let tables = [adoption.relid, i64::from(parent)];
     short(session, &tables, &sql, watch, After::RollingBack(&adoption.relation, plan)).await
+}
+
+/// The old table leaves, and the partitions that have rows; the empty ones stay with the table that hides again, because
+/// each that leaves takes its milliseconds under the lock. One that came meanwhile would be hidden without being known.
+fn leave(parent: u32, old: i64, known: &str) -> String {
+    format!(
+        "DO $ebb$ DECLARE one oid; has_rows boolean; BEGIN \
+         FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} LOOP \
+         IF one <> ALL (ARRAY[{known}]::oid[]) THEN RAISE EXCEPTION 'a partition was added meanwhile; run the rollback again'; END IF; \
+         EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; \
+         IF has_rows OR one = {old} THEN \
+         EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); END IF; \
+         END LOOP; END $ebb$"
+    )
 }
 
 /// The triggers that stand in for the unique keys while rows are outside of their index.
@@ -330,11 +369,21 @@ pub enum Finished {
     Adopted,
     /// The rollback is final: so many empty tables went.
     RolledBack(usize),
+    /// The split is final, and the adoption with it: the partition that was split went.
+    Split,
 }
 
 /// Ends an adoption or a rollback: what is left of it goes, after a look whether anything is in it.
 pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<Finished> {
     let mut session = prepare_session(database).await?;
+    if let Some(row) = held_split(&mut session, typed, &["splitting", "abandoning"], watch).await? {
+        let command = if row.state == "splitting" { "split" } else { "rollback" };
+        return Err(Error::refused(format!("{} is still {}", row.relation, row.state))
+            .with_hint(format!("go on with it first: ebb partition {command} {}", row.relation)));
+    }
+    if let Some(finished) = finish_split(&mut session, typed, watch).await? {
+        return Ok(finished);
+    }
     let (adoption, plan) = find(&mut session.connection, typed).await?;
     let label = &adoption.relation;
     store::hold(&mut session.connection, label, watch).await?;
@@ -365,12 +414,32 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
     Ok(Finished::RolledBack(leftovers.len() + 1))
 }
 
+/// After a split there are two ways: this one ends where its parts stay.
+async fn finish_split(
+    session: &mut Session,
+    typed: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Option<Finished>> {
+    let label = catalog::table(&mut session.connection, typed).await?.relation.label();
+    let adoption = store::find(&mut session.connection, &label).await?;
+    if adoption.as_ref().is_some_and(|adoption| adoption.state != "adopted") {
+        return Ok(None);
+    }
+    let Some(row) = held_split(session, typed, &["split", "undone"], watch).await? else { return Ok(None) };
+    if adoption.is_some() {
+        store::hold(&mut session.connection, &label, watch).await?;
+        store::forget(&mut session.connection, &label).await?;
+    }
+    split::finish(session, &row, &row.plan()?, watch).await?;
+    Ok(Some(Finished::Split))
+}
+
 /// How an adoption stands.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// The table.
     pub table: String,
-    /// adopting, adopted, rolling back, rolled back.
+    /// adopting, adopted, splitting, split, rolling back, rolled back.
     pub state: String,
     /// Its policy.
     pub policy: String,
@@ -384,7 +453,24 @@ pub struct Standing {
 pub async fn standing(database: &Database, typed: &str) -> Result<Option<Standing>> {
     let mut tx = database.read().await?;
     let table = catalog::table(&mut tx, typed).await?;
-    let Some(adoption) = store::find(&mut tx, &table.relation.label()).await? else { return Ok(None) };
+    let label = table.relation.label();
+    let adoption = store::find(&mut tx, &label).await?;
+    let row = split::store::find(&mut tx, &label).await?;
+    if let Some(row) = row.filter(|row| row.state != "undone") {
+        let plan = row.plan()?;
+        let back = match (row.state.as_str(), &adoption) {
+            ("split", Some(adoption)) => [plan.restore, adoption.plan()?.back].concat(),
+            ("split", None) => Vec::new(),
+            _ => [plan.undo_triggers, plan.undo].concat(),
+        };
+        let spec = match &adoption {
+            Some(adoption) => adoption.plan()?.spec.as_object().cloned().unwrap_or_default(),
+            None => policy::Spec::new(),
+        };
+        let policy = adoption.map(|adoption| adoption.policy).unwrap_or_default();
+        return Ok(Some(Standing { table: label, state: row.state, policy, spec, back }));
+    }
+    let Some(adoption) = adoption else { return Ok(None) };
     let plan = adoption.plan()?;
     let back = match adoption.state.as_str() {
         "adopting" => plan

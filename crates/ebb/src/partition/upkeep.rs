@@ -11,7 +11,8 @@ use jiff::Timestamp;
 
 use super::{Partitioned, store};
 use crate::audit::Entry;
-use crate::pg::{Database, Ident};
+use crate::gate::{self, Held};
+use crate::pg::{Database, Ident, Relation};
 use crate::policy::Partition;
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
@@ -41,6 +42,9 @@ pub(crate) struct Upkeep {
     pub(crate) steps: VecDeque<Step>,
     pub(crate) made: u64,
     pub(crate) dropped: u64,
+    /// Partitions that stay because of a hold, and whose holds those are.
+    pub(crate) kept: u64,
+    pub(crate) kept_by: Option<String>,
 }
 
 impl Upkeep {
@@ -53,11 +57,7 @@ impl Upkeep {
         let changed = match step {
             Step::Add => self.add(batch).await?,
             Step::Decide(oid) => {
-                match store::decide(batch.connection(), &self.policy, &self.on, oid).await? {
-                    true => self.steps.insert(1, Step::Detach(oid)),
-                    // It was expired when somebody decided; by now it is kept longer.
-                    false => store::forget_detached(batch.connection(), oid).await?,
-                }
+                self.decide(batch, oid).await?;
                 0
             }
             Step::Detach(oid) => {
@@ -68,6 +68,35 @@ impl Upkeep {
         };
         self.steps.pop_front();
         Ok(Outcome { changed, more: !self.steps.is_empty() })
+    }
+
+    async fn decide(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
+        let held = gate::pass(batch.connection(), self.policy.name.as_str()).await?;
+        let place = store::place(batch.connection(), oid).await?;
+        let kept = match place {
+            Some(place) => self.keeps(batch, &held, &place.relation()).await?,
+            None => false,
+        };
+        match !kept && store::decide(batch.connection(), &self.policy, &self.on, oid).await? {
+            true => self.steps.insert(1, Step::Detach(oid)),
+            // It was expired when somebody decided; by now it is kept longer.
+            false => store::forget_detached(batch.connection(), oid).await?,
+        }
+        Ok(())
+    }
+
+    /// Whether a partition has rows of a subject on hold.
+    async fn keeps(&mut self, batch: &mut Batch, held: &[Held], partition: &Relation) -> Result<bool> {
+        let found = gate::any_held(batch.connection(), held, partition).await;
+        let found = found.map_err(|error| gate::explain(error, held))?;
+        if found {
+            let whose = gate::whose(held);
+            tracing::info!(policy = %self.policy.name, partition = partition.label(), holds = whose,
+                "Kept an expired partition with rows of subjects on hold");
+            self.kept += 1;
+            self.kept_by = Some(whose);
+        }
+        Ok(found)
     }
 
     async fn add(&mut self, batch: &mut Batch) -> Result<u64> {
@@ -102,6 +131,7 @@ impl Upkeep {
     /// Everything that allows it is asked again, under a lock that nobody shares.
     async fn drop(&mut self, batch: &mut Batch, oid: i64) -> Result<u64> {
         let role = self.role();
+        let held = gate::pass(batch.connection(), self.policy.name.as_str()).await?;
         let leaving = store::leaving(batch.connection(), &self.policy, &self.on).await?;
         let Some(leaving) = leaving.into_iter().find(|leaving| leaving.oid == oid) else { return Ok(0) };
         let Some(partition) = leaving.name() else {
@@ -122,6 +152,12 @@ impl Upkeep {
             ))
             .with_hint("look at that row; attach the partition again, or drop it by hand"));
         }
+        // Nobody can add to it any more; what it has of subjects on hold is looked at with the node's own rights.
+        store::back_from_role(batch.connection(), role.as_ref()).await?;
+        if self.keeps(batch, &held, &partition).await? {
+            return Ok(0);
+        }
+        store::as_role(batch.connection(), role.as_ref()).await?;
         store::drop_table(batch.connection(), &partition).await?;
         store::back_from_role(batch.connection(), role.as_ref()).await?;
         store::forget_detached(batch.connection(), oid).await?;
@@ -175,5 +211,10 @@ impl Chore for Upkeep {
 
     fn shape(&self) -> Option<String> {
         None
+    }
+
+    fn note(&self) -> Option<String> {
+        let whose = self.kept_by.as_ref()?;
+        Some(format!("{} expired partitions stay: they have rows of subjects on hold (policy {whose})", self.kept))
     }
 }

@@ -10,6 +10,7 @@ use sqlx::PgConnection;
 
 use super::upkeep::{Step, Upkeep};
 use super::{Partitioned, partitioned, store};
+use crate::gate;
 use crate::pg::Database;
 use crate::policy::{Brake, Cadence, Expire, Mode, Partition, Stored, human};
 use crate::spine::metrics;
@@ -76,7 +77,17 @@ impl PartitionWork {
     /// The partitions that are due as a whole now, or on their way out: no row of theirs is worth a look.
     pub(crate) async fn whole(&self, connection: &mut PgConnection) -> Result<Vec<u32>> {
         let look = store::look(connection, &self.policy, &self.on).await?;
-        Ok(look.expired.into_iter().map(|oid| oid as u32).collect())
+        let held = gate::look(connection, &self.unit.policy).await?;
+        let mut whole = Vec::new();
+        for oid in look.expired {
+            // One that a hold keeps is gone through row by row, like those that are not due as a whole.
+            if let Some(place) = store::place(connection, oid).await?
+                && !gate::may_be_held(connection, &held, &place.relation()).await?
+            {
+                whole.push(oid as u32);
+            }
+        }
+        Ok(whole)
     }
 
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
@@ -131,7 +142,7 @@ impl PartitionWork {
 
     fn go(&self, on: Partitioned, steps: std::collections::VecDeque<Step>, due: Option<u64>) -> Prepared {
         let (policy, database) = (self.policy.clone(), self.database.clone());
-        let chore = Box::new(Upkeep { policy, on, database, steps, made: 0, dropped: 0 });
+        let chore = Box::new(Upkeep { policy, on, database, steps, made: 0, dropped: 0, kept: 0, kept_by: None });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }
 

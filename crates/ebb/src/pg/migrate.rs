@@ -37,6 +37,8 @@ const MIGRATIONS: &[Migration] = migrations![
     9 "0009_schedule",
     10 "0010_retain",
     11 "0011_created",
+    12 "0012_split",
+    13 "0013_gates",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -78,6 +78,8 @@ pub struct PolicyPlan {
     pub rate_measured: bool,
     /// The ways through the table, and why; several when its leaves differ.
     pub shape: Vec<String>,
+    /// Due rows that stay because of subjects on hold, counted up to a bound; none where nobody is on hold.
+    pub held_rows: Option<u64>,
     /// The limit of the brake that would stop the run.
     pub brake: Option<String>,
     /// How to let it go on all the same.
@@ -184,6 +186,7 @@ impl Engine {
             rows_per_second: None,
             rate_measured: false,
             shape: Vec::new(),
+            held_rows: None,
             brake: None,
             remedy: None,
             paused: known.and_then(|known| known.paused.clone()),
@@ -256,6 +259,9 @@ impl Engine {
                 plan.brake = Some(limit);
                 plan.remedy = Some(format!("ebb resume {} --allow {}", policy.name, allowance(count.due, count.exact)));
             }
+        }
+        if pg::schema_version(&mut tx).await? == Some(pg::latest_version()) {
+            plan.held_rows = survey.held(&mut tx, policy).await?;
         }
         tx.rollback().await?;
         Ok(())

@@ -8,6 +8,7 @@ use crate::expire::due::Clock;
 use crate::expire::shape::{self, Shape};
 use crate::expire::store::{self as expire_store, Count, Target};
 use crate::expire::{self, brake};
+use crate::gate;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::Expire;
 use crate::{Error, Result};
@@ -64,6 +65,16 @@ impl Survey {
             }
             None => Ok(Count { total: 0.0, due: 0.0, exact: true }),
         }
+    }
+
+    /// How many due rows belong to subjects on hold, as far as it is worth counting; none where nobody is.
+    pub(crate) async fn held(&self, connection: &mut PgConnection, policy: &Expire) -> Result<Option<u64>> {
+        const COUNT_UP_TO: u64 = 100_000;
+        let held = gate::look(connection, policy.name.as_str()).await?;
+        let Some(first) = self.leaves.first().filter(|_| !held.is_empty()) else { return Ok(None) };
+        let counted =
+            expire_store::count_held(connection, &self.table.relation, &first.target, &held, COUNT_UP_TO).await;
+        counted.map(Some).map_err(|error| gate::explain(error, &held))
     }
 
     /// The limit of the brake that a run would meet.

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::expire::Mode;
+use super::expire::{BatchSize, Brake, Mode, read_batch, read_brake};
 use super::field::{Invalid, Spot};
 use super::pattern::{Id, Pattern};
 use super::{FieldErrors, Name, Reader, Scalar, Spec, Window, Zone, read_name};
@@ -34,6 +34,12 @@ pub struct Resources {
     pub max_orphans: u64,
     /// Whether it acts or only counts.
     pub mode: Mode,
+    /// When a pass of the dropper is too large to be meant.
+    pub brake: Brake,
+    /// How many at once.
+    pub batch: BatchSize,
+    /// No statement on the registry takes longer.
+    pub batch_timeout: Duration,
     /// When drops may start.
     pub window: Option<Window>,
     /// Where the window is at home.
@@ -66,6 +72,8 @@ pub enum Place {
         password: Option<Secret>,
         /// In which schema.
         schema: String,
+        /// The role for statements on the schema.
+        role: Option<String>,
     },
     /// Objects under a prefix.
     Objects {
@@ -115,8 +123,11 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("window"),
     Scalar::Text("zone"),
     Scalar::Plain("enabled"),
-    Scalar::Text("brake"),
-    Scalar::Text("batch"),
+    Scalar::Plain("brake.rows"),
+    Scalar::Plain("brake.share"),
+    Scalar::Plain("batch.rows"),
+    Scalar::Text("batch.pause"),
+    Scalar::Text("batch.timeout"),
     Scalar::Text("role"),
 ];
 
@@ -140,9 +151,8 @@ impl Resources {
         let window = r.parse("window", "\"22:00-05:00\"");
         let zone = r.parse("zone", "\"Asia/Jakarta\"").unwrap_or_else(Zone::utc);
         let enabled = r.flag("enabled", true);
-        for key in ["brake", "batch", "role"] {
-            r.not_yet(key);
-        }
+        let brake = read_brake(r);
+        let (batch, batch_timeout) = read_batch(r);
         reader.finish()?;
         let (Some(name), Some(place), Some(pattern)) = (name, place, pattern) else {
             return Err(super::whole("`driver`, `url` and `pattern` are needed".into()));
@@ -158,6 +168,9 @@ impl Resources {
             grace,
             max_orphans,
             mode: mode.unwrap_or(Mode::Enforce),
+            brake,
+            batch,
+            batch_timeout,
             window,
             zone,
             enabled,
@@ -168,7 +181,7 @@ impl Resources {
 /// Keys of one driver that another one has no use for are refused: they would have no effect.
 const OF: [(&str, &[&str]); 3] = [
     ("clickhouse", &["url", "user", "password", "cluster"]),
-    ("postgres", &["url", "user", "password", "schema"]),
+    ("postgres", &["url", "user", "password", "schema", "role"]),
     ("objects", &["url", "user", "password", "endpoint", "region"]),
 ];
 
@@ -187,9 +200,10 @@ fn read_place(r: &mut Reader<'_>, spec: &Spec) -> Option<Place> {
     let schema = r.text("schema", "\"scratch\"");
     let endpoint = r.text("endpoint", "\"http://127.0.0.1:9000\"");
     let region = r.text("region", "\"eu-central-1\"");
+    let role = r.text("role", "\"ebb_worker\"");
     let driver = driver?;
     let (_, keys) = OF.iter().find(|(known, _)| *known == driver)?;
-    for key in ["cluster", "schema", "endpoint", "region"] {
+    for key in ["cluster", "schema", "endpoint", "region", "role"] {
         if spec.get(key).is_some_and(|value| !value.is_null()) && !keys.contains(&key) {
             r.error(key, Spot::Key, Invalid::new(format!("driver = \"{driver}\" has no `{key}`")).hint("take it out"));
         }
@@ -215,7 +229,7 @@ fn read_place(r: &mut Reader<'_>, spec: &Spec) -> Option<Place> {
             if !given && (user.is_some() || password.is_some()) {
                 missing(r, "url", "\"postgres://host/database\" (without it, Ebb's own connection is used)");
             }
-            Some(Place::Postgres { url, user, password, schema: schema? })
+            Some(Place::Postgres { url, user, password, schema: schema?, role })
         }
         _ => {
             if !spec.contains_key("url") {
@@ -297,6 +311,8 @@ mod tests {
         let seconds = [policy.drop_every, policy.sweep_every, policy.orphan_age, policy.grace].map(|d| d.as_secs());
         assert_eq!((seconds, policy.max_orphans), ([10, 300, 3_600, 300], 1_000));
         assert_eq!(policy.pattern.to_string(), "t{snowflake}");
+        assert_eq!(policy.brake, Brake { rows: None, share: Some(0.5), explicit: false });
+        assert_eq!((policy.batch, policy.batch_timeout.as_secs()), (BatchSize::Adaptive, 30));
     }
 
     #[test]
@@ -317,7 +333,9 @@ mod tests {
             (json!({ "snowflake": { "shift": 64 } }), "from 0 to 40"),
             (json!({ "orphan_age": "0s" }), "at least 1s"),
             (json!({ "max_orphans": 0 }), "from 1"),
-            (json!({ "brake": { "rows": 5 } }), "does not support `brake` yet"),
+            (json!({ "brake": { "rows": 0 } }), "from 1"),
+            (json!({ "batch": { "rows": 0 } }), "from 1"),
+            (json!({ "role": "r" }), "has no `role`"),
         ] {
             let mut spec = base.as_object().unwrap().clone();
             for (key, value) in changed.as_object().unwrap() {

@@ -38,7 +38,24 @@ const CHECK_WITHIN: Duration = Duration::from_secs(8);
 /// no reason to refuse: what it holds is dropped when it is back.
 pub(crate) async fn check(connection: &mut PgConnection, database: &Database, policy: &Resources) -> Result<()> {
     let driver = driver::open(policy, database)?;
+    alone(connection, policy, &driver.location()).await?;
     owner_of(connection, driver.as_ref(), policy).await.map(|_| ())
+}
+
+/// No other policy looks after names of the same place that could be this one's: each would take the other's for orphans.
+async fn alone(connection: &mut PgConnection, policy: &Resources, location: &str) -> Result<()> {
+    let ours = policy.pattern.prefix();
+    for (name, pattern) in store::neighbours(connection, policy.name.as_str(), location).await? {
+        let theirs = pattern.split('{').next().unwrap_or_default();
+        if ours.starts_with(theirs) || theirs.starts_with(ours) {
+            return Err(Error::refused(format!(
+                "{location} is looked after by {name} already, whose names ({pattern}) cannot be told from {}",
+                policy.pattern
+            ))
+            .with_hint("give each a prefix of its own, or another database; one that was renamed goes first, with an `ebb apply` of its own"));
+        }
+    }
+    Ok(())
 }
 
 /// The marker of the store; `None` when it is away and was known before.
@@ -77,6 +94,7 @@ async fn owner_of(
 pub(crate) async fn register(connection: &mut PgConnection, database: &Database, policy: &Resources) -> Result<()> {
     let driver = driver::open(policy, database)?;
     let name = policy.name.as_str();
+    alone(connection, policy, &driver.location()).await?;
     let owner = owner_of(connection, driver.as_ref(), policy).await?;
     let (names, pattern) = (policy.pattern.expression(), policy.pattern.to_string());
     store::register(connection, name, &driver.location(), &names, &pattern).await?;

@@ -106,6 +106,12 @@ pub(super) async fn would_drop(connection: &mut PgConnection, policy: &str, grac
     Ok(count.max(0) as u64)
 }
 
+/// How many would be claimed now, and how many there are.
+pub(super) async fn weigh(connection: &mut PgConnection, policy: &str, grace: Duration) -> Result<(u64, u64)> {
+    let (due, total) = sql!("weigh" as (i64, i64)).bind(policy).bind(interval(grace)).fetch_one(connection).await?;
+    Ok((due.max(0) as u64, total.max(0) as u64))
+}
+
 /// Ends up to so many dead holders; their names.
 pub(super) async fn end_dead_holders(connection: &mut PgConnection, limit: u64) -> Result<Vec<String>> {
     let dead: Vec<(Uuid, String)> =
@@ -153,6 +159,15 @@ pub(super) async fn register(
     Ok(())
 }
 
+/// Other policies over the same place: their names and patterns.
+pub(super) async fn neighbours(
+    connection: &mut PgConnection,
+    policy: &str,
+    location: &str,
+) -> Result<Vec<(String, String)>> {
+    Ok(sql!("neighbours" as (String, String)).bind(policy).bind(location).fetch_all(connection).await?)
+}
+
 pub(super) async fn next_sweep(connection: &mut PgConnection, policy: &str) -> Result<Option<i64>> {
     Ok(sql!("next_sweep" scalar i64).bind(policy).fetch_optional(connection).await?)
 }
@@ -162,8 +177,8 @@ pub(super) async fn report(connection: &mut PgConnection, policy: &str, report: 
     Ok(())
 }
 
-pub(super) async fn unknown(connection: &mut PgConnection, policy: &str, names: &[String]) -> Result<Vec<String>> {
-    Ok(sql!("unknown" scalar String).bind(policy).bind(names).fetch_all(connection).await?)
+pub(super) async fn unknown(connection: &mut PgConnection, names: &[String]) -> Result<Vec<String>> {
+    Ok(sql!("unknown" scalar String).bind(names).fetch_all(connection).await?)
 }
 
 pub(super) async fn see(connection: &mut PgConnection, policy: &str, found: &[Found]) -> Result<()> {
@@ -210,17 +225,7 @@ pub(super) async fn confirm_store(connection: &mut PgConnection, policy: &str, b
     Ok(done.rows_affected() > 0)
 }
 
-pub(super) async fn allowance(connection: &mut PgConnection, policy: &str) -> Result<u64> {
-    let allowed: Option<Option<i64>> =
-        sql!("allowance" scalar Option<i64>).bind(policy).fetch_optional(connection).await?;
-    Ok(allowed.flatten().unwrap_or(0).max(0) as u64)
-}
-
-pub(super) async fn trip(connection: &mut PgConnection, policy: &str, due: u64, limit: &str) -> Result<()> {
-    sql!("trip").bind(policy).bind(due as i64).bind(limit).execute(connection).await?;
-    Ok(())
-}
-
+/// The breaker no longer stands. A brake of the dropper's does.
 pub(super) async fn untrip(connection: &mut PgConnection, policy: &str) -> Result<()> {
     sql!("untrip").bind(policy).execute(connection).await?;
     Ok(())

@@ -18,7 +18,7 @@ use super::removal::Removal;
 use super::store;
 use crate::policy::{Mode, Resources, human};
 use crate::spine::batch::Batch;
-use crate::spine::{Chore, Outcome, Recovery, metrics};
+use crate::spine::{Chore, Outcome, Recovery, brake, metrics};
 use crate::{Error, Result};
 
 /// Store and database may disagree about the time by so much before it is said.
@@ -97,7 +97,7 @@ impl Sweeper {
         let policy = batch.claim.unit.policy.clone();
         let names: Vec<String> = self.listing.old.iter().map(|found| found.name.clone()).collect();
         let unknown: std::collections::HashSet<String> =
-            store::unknown(batch.connection(), &policy, &names).await?.into_iter().collect();
+            store::unknown(batch.connection(), &names).await?.into_iter().collect();
         let mut orphans = std::mem::take(&mut self.listing.old);
         let old = orphans.len() as u64;
         orphans.retain(|found| unknown.contains(&found.name));
@@ -105,7 +105,7 @@ impl Sweeper {
         store::unsee(batch.connection(), &policy).await?;
         let mut ripe = store::ripe(batch.connection(), &policy, self.policy.grace, self.policy.orphan_age).await?;
         metrics::orphans(&policy, "seen", orphans.len() as u64);
-        let allowance = store::allowance(batch.connection(), &policy).await?;
+        let allowance = brake::allowance(batch.connection(), &policy).await?.unwrap_or(0);
         let limit = self.policy.max_orphans.max(allowance);
         let verdict = if self.policy.mode == Mode::Observe {
             "observe"
@@ -127,7 +127,7 @@ impl Sweeper {
         match verdict {
             "breaker" => {
                 let words = format!("{} orphans at once (max_orphans)", self.policy.max_orphans);
-                store::trip(batch.connection(), &policy, ripe.len() as u64, &words).await?;
+                brake::trip(batch.connection(), &policy, ripe.len() as u64, &words).await?;
                 return Ok(false);
             }
             "swept" => store::untrip(batch.connection(), &policy).await?,

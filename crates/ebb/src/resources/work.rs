@@ -15,7 +15,8 @@ use super::removal::Removal;
 use super::store;
 use super::sweeper::{self, Listing, Sweeper};
 use crate::pg::Database;
-use crate::policy::{Mode, Resources, Stored, human};
+use crate::policy::{BatchSize, Mode, Resources, Stored, human};
+use crate::spine::brake;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
@@ -23,7 +24,9 @@ use crate::{Error, Result};
 
 /// How often dead holders are looked for.
 const HOLDERS_EVERY: Duration = Duration::from_secs(5);
-/// The longest that one statement on the registry may take.
+/// Resources in a batch, unless the policy says otherwise.
+const AT_ONCE: u64 = 100;
+/// The longest that a statement of the holders' pass may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// However much there is to do, a unit rests so long between two passes.
 const AT_LEAST: Duration = Duration::from_secs(1);
@@ -81,7 +84,10 @@ impl ResourceWork {
         let driver = self.driver()?;
         let removal = Removal::new(self.policy.clone(), driver.clone());
         let (name, grace) = (self.stored.name.as_str(), self.policy.grace);
-        let pacer = Pacer::fixed(100, Duration::ZERO);
+        let pacer = match self.policy.batch {
+            BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
+            BatchSize::Adaptive => Pacer::fixed(AT_ONCE, Duration::ZERO),
+        };
         if self.unit.chore == ChoreKind::Sweep {
             let installation = store::installation(connection).await?;
             let known = store::store_of(connection, name).await?.ok_or_else(|| super::unregistered(name))?;
@@ -112,9 +118,22 @@ impl ResourceWork {
                 store::soonest(connection, name, grace).await?;
             return Ok(Prepared::Idle);
         }
+        let weight = store::weigh(connection, name, grace).await?;
+        if let Some(asks) = brake::check(connection, name, &self.policy.brake, weight, "resources").await? {
+            return Ok(asks);
+        }
         let (policy, phase, soonest) = (self.policy.clone(), dropper::Phase::Condemn, self.soonest.clone());
         let chore = Box::new(Dropper { policy, removal, phase, soonest });
         Ok(Prepared::Go { chore, pacer, due: None })
+    }
+
+    async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {
+        if summary.rows > 0 && self.unit.chore == ChoreKind::Drop {
+            let mut tx = database.read().await?;
+            brake::spend(&mut tx, &self.unit.policy, summary.rows).await?;
+            tx.commit().await?;
+        }
+        Ok(())
     }
 }
 
@@ -132,7 +151,7 @@ impl Work for ResourceWork {
     }
 
     fn timeout(&self) -> Duration {
-        TIMEOUT
+        self.policy.batch_timeout
     }
 
     fn interval(&self) -> Duration {
@@ -163,8 +182,8 @@ impl Work for ResourceWork {
         self.start(connection).boxed()
     }
 
-    fn after_run<'a>(&'a self, _: &'a Database, _: &'a Summary) -> BoxFuture<'a, Result<()>> {
-        async { Ok(()) }.boxed()
+    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        self.look_after(database, summary).boxed()
     }
 
     fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
@@ -196,7 +215,10 @@ impl Work for ResourceWork {
                 )
             }
             Status::Observed => tracing::info!(policy, chore, store, due = summary.due, "Observed what would go"),
-            Status::Stopped | Status::Braked => {
+            Status::Braked => {
+                tracing::warn!(policy, chore, store, due = summary.due, reason = note, "Stopped by the brake")
+            }
+            Status::Stopped => {
                 tracing::info!(
                     policy,
                     chore,

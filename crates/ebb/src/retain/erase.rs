@@ -18,8 +18,10 @@ use super::compile::Compiled;
 use super::look;
 use super::store::rows::{self, Doomed, RootRow, Taken};
 use super::store::{self, Candidate, Erasure, Look, Place};
-use super::tree::EdgeAction;
+use super::tree::{Column, Edge, EdgeAction};
 use crate::audit::{Moment, SubjectKey};
+use crate::gate::{self, Held};
+use crate::pg::Ident;
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
@@ -42,6 +44,8 @@ pub(crate) struct Erase {
     /// A single subject took longer than a statement may: the next batch takes it in parts.
     slow: Option<Uuid>,
     attempting: Option<Uuid>,
+    /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
+    held: Vec<Held>,
 }
 
 /// How far a run has come.
@@ -81,12 +85,15 @@ impl Erase {
             began: None,
             slow: None,
             attempting: None,
+            held: Vec::new(),
         }
     }
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         self.began = Some(self.progress);
         self.attempting = None;
+        self.held = gate::pass(batch.connection(), &self.policy).await?;
+        self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
         rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
         if let Some(slow) = self.slow.take() {
             store::claim_large(batch.connection(), slow).await?;
@@ -268,7 +275,10 @@ impl Erase {
                 }
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
-                    if let [one] = some.as_slice() {
+                    if let ([one], true) = (some.as_slice(), error.is_refused()) {
+                        let reason = Some(error.to_string());
+                        store::note_waiting(batch.connection(), &[one.candidate.id], &[reason], &[None]).await?;
+                    } else if let [one] = some.as_slice() {
                         let failed =
                             store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS)
                                 .await?;
@@ -309,6 +319,10 @@ impl Erase {
         let roots = roots(ready, tree.nodes[0].read.len());
         let doomed = look::collect(connection, tree, roots, true).await?;
         self.taken_along(connection, &doomed[0], ready.len()).await?;
+        self.spares(connection, 0, &doomed[0]).await?;
+        for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+            self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
+        }
         let (taken, unlinked) = self.remove(connection, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut by_subject = vec![BTreeMap::new(); ready.len()];
@@ -343,9 +357,52 @@ impl Erase {
         let held = store::any_held(connection, &self.policy, &others).await?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         match held {
-            true => Err(Error::failed("it would take a subject along that is on hold")),
+            true => Err(Error::refused("it would take a subject along that is on hold")),
             false => Ok(()),
         }
+    }
+
+    /// An error that is a refusal where a subject on hold has one of the root's rows in its own tree.
+    async fn spares(&self, connection: &mut PgConnection, node: usize, rows: &Doomed) -> Result<()> {
+        let table = &self.compiled.tree.nodes[node];
+        let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+        self.none_held(connection, node, (&table.read, &key, &key), rows).await
+    }
+
+    /// The same for rows that refer to the given rows of an edge's parent.
+    async fn spares_behind(&self, connection: &mut PgConnection, edge: &Edge, parents: &Doomed) -> Result<()> {
+        let read = self.compiled.tree.nodes[edge.parent].read.as_slice();
+        let link = (read, edge.parent_columns.as_slice(), edge.child_columns.as_slice());
+        self.none_held(connection, edge.child, link, parents).await
+    }
+
+    /// Under the node's own rights: a role for erasing need not see who is on hold.
+    async fn none_held(
+        &self,
+        connection: &mut PgConnection,
+        node: usize,
+        (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+        rows: &Doomed,
+    ) -> Result<()> {
+        let relation = &self.compiled.tree.nodes[node].relation;
+        let label = relation.label();
+        let held: Vec<&Held> = self.held.iter().filter(|held| held.relation == label).collect();
+        if held.is_empty() || rows.is_empty() {
+            return Ok(());
+        }
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        for held in held {
+            for condition in held.erased(&Ident::new("n")) {
+                let found = rows::any(connection, relation, (read, wanted, of), rows, &condition).await;
+                if found.map_err(|error| gate::explain(error, std::slice::from_ref(held)))? {
+                    let policy = &held.policy;
+                    return Err(Error::refused(format!(
+                        "rows of a subject on hold would go with it ({label}, policy {policy})"
+                    )));
+                }
+            }
+        }
+        rows::as_role(connection, self.compiled.role.as_ref()).await
     }
 
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.
@@ -435,7 +492,12 @@ impl Erase {
             Err(error) => {
                 rows::end_savepoint(connection, false).await?;
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-                store::note_failure(connection, candidate.id, &error.to_string(), ATTEMPTS).await?;
+                if error.is_refused() {
+                    let reason = Some(error.to_string());
+                    store::note_waiting(connection, &[candidate.id], &[reason], &[None]).await?;
+                } else {
+                    store::note_failure(connection, candidate.id, &error.to_string(), ATTEMPTS).await?;
+                }
                 self.progress.skipped += 1;
                 self.progress.after_large = Some(candidate.id);
                 Ok(0)
@@ -481,6 +543,7 @@ impl Erase {
                 if edge.action != EdgeAction::Delete || circle(edge.child) {
                     continue;
                 }
+                self.spares_behind(connection, edge, rows).await?;
                 if !tree.nodes[edge.child].inner {
                     let gone = rows::delete_through(connection, tree, edge, rows, Some(*budget), taken).await?;
                     *budget = budget.saturating_sub(gone.unsigned_abs());

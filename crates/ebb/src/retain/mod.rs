@@ -11,6 +11,7 @@ mod graph;
 mod look;
 mod mark;
 mod plan;
+mod reach;
 mod rehearse;
 mod replay;
 mod report;
@@ -26,13 +27,14 @@ pub use consent::Consent;
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
-pub use store::{Deletion, OpenDeletion};
+pub use store::{Deletion, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
 use crate::audit::{Hash, SubjectKey};
+use crate::gate;
 use crate::policy::{Expire, Retain, Term};
 
 /// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
@@ -56,7 +58,11 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     if let Some(subjects) = policy.subjects() {
         let compiled = compile::compile(connection, policy, subjects).await?;
         subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
-        shape = Some(compiled.tree.shape());
+        gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
+        let tree = compiled.tree.shape();
+        let erased = tree.tables.iter().filter(|table| table.erased);
+        gate::open_over(connection, name, erased.map(|table| table.table.clone()).collect()).await?;
+        shape = Some(tree);
     }
     let floor = policy.floor.unwrap_or(Term::seconds(0));
     let put = store::PutRetain {

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use super::compile;
 use super::store::rows::{self, Doomed};
-use super::store::{self, Deletion};
+use super::store::{self, Deletion, Hold};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Policy, Retain};
 use crate::{Error, Result, policy};
@@ -80,6 +80,8 @@ pub struct Shown {
     pub exists: bool,
     /// Its open deletion, or the last one.
     pub deletion: Option<Deletion>,
+    /// The hold on it.
+    pub hold: Option<Hold>,
     /// What would go with it, by table.
     pub would_erase: BTreeMap<String, u64>,
     /// What would only lose its link, by table.
@@ -97,6 +99,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     if !exists && deletion.is_none() {
         return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
     }
+    let hold = store::hold_of(connection, policy, &id).await?;
     let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
     if exists {
         let compiled = compile::compile(connection, &retain, subjects).await?;
@@ -109,7 +112,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
             }
         }
     }
-    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, would_erase, would_unlink })
+    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, hold, would_erase, would_unlink })
 }
 
 /// The id as the table writes it; none when there is no such row. The row is locked until the transaction ends.

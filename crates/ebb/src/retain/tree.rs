@@ -610,6 +610,13 @@ impl Tree {
         })
     }
 
+    /// Whether a row can go with more than one subject.
+    pub(crate) fn shares_rows(&self) -> bool {
+        let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
+        (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
+            || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
     /// Edges that lead to a node.
     pub(crate) fn into(&self, node: usize) -> impl Iterator<Item = (usize, &Edge)> {
         self.edges.iter().enumerate().filter(move |(_, edge)| edge.child == node)

@@ -2,6 +2,7 @@
 //! time, pacing that yields. A duty is a chore: it knows how to do one batch and nothing else.
 
 pub(crate) mod batch;
+pub(crate) mod brake;
 pub(crate) mod metrics;
 pub(crate) mod node;
 pub(crate) mod options;

@@ -238,3 +238,23 @@ pub(crate) async fn leave(connection: &mut PgConnection, id: Uuid) -> Result<()>
     sql!("leave").bind(id).execute(connection).await?;
     Ok(())
 }
+
+pub(super) async fn brake_allowance(connection: &mut PgConnection, policy: &str) -> Result<Option<u64>> {
+    let allowed = sql!("brake_allowance" scalar Option<i64>).bind(policy).fetch_optional(connection).await?;
+    Ok(allowed.flatten().map(|allowed| allowed.max(0) as u64))
+}
+
+pub(super) async fn trip_brake(connection: &mut PgConnection, policy: &str, due: u64, limit: &str) -> Result<()> {
+    sql!("trip_brake").bind(policy).bind(due as i64).bind(limit).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    sql!("release_brake").bind(policy).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn spend_allowance(connection: &mut PgConnection, policy: &str, taken: u64) -> Result<()> {
+    sql!("spend_allowance").bind(policy).bind(taken as i64).execute(connection).await?;
+    Ok(())
+}

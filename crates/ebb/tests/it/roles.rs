@@ -355,6 +355,28 @@ async fn through_a_sandbox_a_trigger_has_the_owners_rights_and_the_node_needs_no
 }
 
 #[tokio::test]
+async fn a_sandbox_takes_only_what_no_hold_keeps() {
+    let site = Site::new().await;
+    site.as_app("GRANT USAGE ON SCHEMA app TO ebb_node; GRANT SELECT ON app.t TO ebb_node").await;
+    assert!(sandbox(&site, &on_app("")).await.created);
+    site.ebb.apply(&on_app("")).await;
+    // As a policy over subjects would have written it; the owner of the table sees neither.
+    site.ebb
+        .db
+        .execute(
+            r#"INSERT INTO ebb.reach VALUES ('people', 'app.t', '{"\"ebb:row\".id = 700"}', '{}');
+               INSERT INTO ebb.hold (policy, subject_id, reason, placed_at, placed_by) VALUES ('people', '7', 'court', now(), 'x');
+               UPDATE ebb.gate SET bound = true"#,
+        )
+        .await;
+    let summary = site.ebb.again().await;
+    assert_eq!((summary.status, summary.rows), (Status::Success, 1499), "{summary:?}");
+    assert!(site.ebb.db.scalar::<bool>("SELECT EXISTS (SELECT FROM app.t WHERE id = 700)").await);
+    site.ebb.db.execute("UPDATE ebb.hold SET lifted_at = now()").await;
+    succeeded(&site.ebb.again().await, 1);
+}
+
+#[tokio::test]
 async fn a_sandbox_holds_one_condition_and_one_table() {
     let site = Site::new().await;
     site.as_app(

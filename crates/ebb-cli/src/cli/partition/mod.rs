@@ -8,6 +8,7 @@ mod list;
 mod maintain;
 mod progress;
 mod rollback;
+mod split;
 
 use ebb::Result;
 
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     List(list::Args),
     /// Make an ordinary table a partitioned one, online: it becomes the first partition.
     Adopt(adopt::Args),
+    /// Cut the first partition, with all of history, into its periods, online.
+    Split(split::Args),
     /// Take an adoption back, before or after new writes; nothing is lost.
     Rollback(rollback::Args),
     /// Make an adoption or a rollback final: what is left of it goes.
@@ -36,6 +39,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
     match command {
         Command::List(args) => list::run(context, args).await,
         Command::Adopt(args) => adopt::run(context, args).await,
+        Command::Split(args) => split::run(context, args).await,
         Command::Rollback(args) => rollback::run(context, args).await,
         Command::Finish(args) => rollback::finish(context, args).await,
         Command::Explain(args) => explain::run(context, args).await,

@@ -44,7 +44,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         standing.back.iter().for_each(|statement| say!("{statement};"));
         return Ok(Outcome::Done);
     }
-    say!("{} is {}: it becomes an ordinary table again, with every row", standing.table, standing.state);
+    match standing.state.as_str() {
+        "splitting" | "abandoning" => {
+            say!("{} is {}: the parts go, the table stays as it is", standing.table, standing.state)
+        }
+        state => say!("{} is {state}: it becomes an ordinary table again, with every row", standing.table),
+    }
     if args.dry_run || (!args.yes && confirm::can_ask() && !confirm::ask("Roll it back?")?) {
         say!("nothing was done");
         return Ok(Outcome::Done);
@@ -53,6 +58,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let mut watch = |progress| screen.show(progress);
     match ebb::partition::rollback(database, &args.table, &context.by(None), &mut watch).await? {
         RolledBack::Abandoned => say!("{} is as it was before; nothing is left of the adoption", standing.table),
+        RolledBack::Unsplit => {
+            say!(
+                "nothing is left of the split of {0}; to undo its adoption too: ebb partition rollback {0}",
+                standing.table
+            );
+            return Ok(Outcome::Done);
+        }
         RolledBack::Back(rows) => {
             say!("{} is an ordinary table again; {} moved back into it", standing.table, output::plural(rows, "row"));
             say!("drop what is left, all of it empty, with: ebb partition finish {}", standing.table);
@@ -74,6 +86,7 @@ pub(crate) async fn finish(context: &Context, args: FinishArgs) -> Result<Outcom
     let mut screen = Screen::new();
     let mut watch = |progress| screen.show(progress);
     match ebb::partition::finish(database, &args.table, &mut watch).await? {
+        Finished::Split => say!("the split of {} is final; the partition that was split is gone", standing.table),
         Finished::Adopted => say!("the adoption of {} is final", standing.table),
         Finished::RolledBack(tables) => {
             say!("{} went; {} is as it was before", output::plural(tables as u64, "empty table"), standing.table);

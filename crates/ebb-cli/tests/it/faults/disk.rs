@@ -9,10 +9,10 @@ use serde_json::json;
 use super::{SOON, apply, assert_accounted_for, due, insert_due, ledger_table, node, stop};
 
 /// A file system of a few megabytes, where this process may mount one.
-struct SmallDisk(PathBuf, #[expect(dead_code, reason = "goes away with the mount")] TempDir);
+pub(crate) struct SmallDisk(pub(crate) PathBuf, #[expect(dead_code, reason = "goes away with the mount")] TempDir);
 
 impl SmallDisk {
-    fn mount(owner: &str) -> Option<Self> {
+    pub(crate) fn mount(owner: &str) -> Option<Self> {
         let dir = TempDir::new();
         let path = dir.path().join("disk");
         std::fs::create_dir(&path).ok()?;
@@ -22,6 +22,12 @@ impl SmallDisk {
         }
         let disk = Self(path, dir);
         run(Command::new("chown").arg(owner).arg(&disk.0)).then_some(disk)
+    }
+
+    /// Gives it more room.
+    pub(crate) fn grow(&self) {
+        let grown = Command::new("mount").args(["-o", "remount,size=256m"]).arg(&self.0).status();
+        assert!(grown.unwrap().success());
     }
 }
 

@@ -2,7 +2,7 @@
 //! nothing goes early, nothing due is forgotten, and the audit tells exactly what went.
 
 mod change;
-mod disk;
+pub(crate) mod disk;
 mod kills;
 mod lease;
 mod network;

@@ -6,9 +6,9 @@ mod plan;
 mod preflight;
 mod run;
 pub(crate) mod store;
-mod subject;
+pub(crate) mod subject;
 
-pub(crate) use plan::fitting;
+pub(crate) use plan::{BOUND, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 pub use run::{Adopted, Progress, adopt};

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::store::{self, Adoption};
 use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
-use crate::partition::store as partitions;
+use crate::partition::{split::store as split, store as partitions};
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Spec};
 use crate::{Error, Result};
@@ -174,6 +174,7 @@ pub(crate) async fn execute(
 }
 
 /// What a short transaction writes down, together with what it does.
+#[derive(Clone, Copy)]
 pub(crate) enum After<'a> {
     Nothing,
     /// A step is done: table, state, number.
@@ -189,10 +190,18 @@ pub(crate) enum After<'a> {
     RollingBack(&'a str, &'a Plan),
     /// Nothing is left.
     Finished(&'a str, &'a Plan),
+    /// A split has come so far.
+    Split {
+        label: &'a str,
+        state: &'a str,
+        step: usize,
+    },
+    /// Nothing is left of a split.
+    SplitOver(&'a str),
 }
 
 impl After<'_> {
-    async fn write(&self, tx: &mut PgConnection) -> Result<()> {
+    pub(crate) async fn write(&self, tx: &mut PgConnection) -> Result<()> {
         match self {
             After::Nothing => Ok(()),
             After::Done(label, state, number) => store::done(tx, label, state, *number).await,
@@ -218,8 +227,11 @@ impl After<'_> {
                 if let Some(backfill) = &plan.backfill {
                     store::forget_guard(tx, &backfill.namespace).await?;
                 }
+                split::forget(tx, label).await?;
                 store::forget(tx, label).await
             }
+            After::Split { label, state, step } => split::done(tx, label, state, *step).await,
+            After::SplitOver(label) => split::forget(tx, label).await,
         }
     }
 }

@@ -175,7 +175,7 @@ impl Subject {
         let head: Head = sql!("subject" as Head).bind(oid).bind(column).bind(unit).fetch_one(&mut *connection).await?;
         let c = &mut *connection;
         Ok(Subject {
-            indexes: sql!("indexes" as Index).bind(oid).bind(column).fetch_all(&mut *c).await?,
+            indexes: indexes(&mut *c, oid, column).await?,
             constraints: sql!("constraints" as Constraint).bind(oid).fetch_all(&mut *c).await?,
             triggers: sql!("triggers" as Trigger).bind(oid).fetch_all(&mut *c).await?,
             sequences: sql!("sequences" as Sequence).bind(oid).fetch_all(&mut *c).await?,
@@ -211,6 +211,17 @@ impl Subject {
     pub(crate) fn foreign_keys(&self) -> impl Iterator<Item = &Constraint> {
         self.constraints.iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound)
     }
+}
+
+/// The indexes of a table.
+pub(crate) async fn indexes(connection: &mut PgConnection, oid: i64, column: &str) -> Result<Vec<Index>> {
+    Ok(sql!("indexes" as Index).bind(oid).bind(column).fetch_all(connection).await?)
+}
+
+/// The foreign keys of a table.
+pub(crate) async fn foreign_keys(connection: &mut PgConnection, oid: i64) -> Result<Vec<Constraint>> {
+    let all = sql!("constraints" as Constraint).bind(oid).fetch_all(connection).await?;
+    Ok(all.into_iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound).collect())
 }
 
 /// The newest value of a column, as text in UTC, and whether there are nulls. Reads an index where there is one, the

@@ -88,8 +88,9 @@ pub trait Driver: Send + Sync {
 /// The driver of a policy's place. Secrets are read here; nothing is connected yet.
 pub(crate) fn open(policy: &Resources, database: &Database) -> Result<Arc<dyn Driver>> {
     match &policy.place {
-        Place::Postgres { url, user, password, schema } => {
-            Ok(Arc::new(PostgresDriver::open(database, url.as_deref(), user.as_deref(), password.as_ref(), schema)?))
+        Place::Postgres { url, user, password, schema, role } => {
+            let opened = PostgresDriver::open(database, url.as_deref(), user.as_deref(), password.as_ref(), schema)?;
+            Ok(Arc::new(opened.under(role.as_deref())))
         }
         Place::ClickHouse { url, user, password, cluster } => {
             Ok(Arc::new(ClickHouseDriver::open(url, user.as_deref(), password.as_ref(), cluster.as_deref())?))

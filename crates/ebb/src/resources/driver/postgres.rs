@@ -24,6 +24,7 @@ const MARKER: &str = "ebb_owner";
 pub struct PostgresDriver {
     database: Database,
     schema: String,
+    role: Option<Ident>,
     location: String,
 }
 
@@ -31,7 +32,12 @@ impl PostgresDriver {
     /// Tables of a schema of a database that is open already.
     pub fn own(database: &Database, schema: &str) -> Self {
         let location = format!("postgres own database, schema {schema}");
-        Self { database: database.clone(), schema: schema.to_owned(), location }
+        Self { database: database.clone(), schema: schema.to_owned(), role: None, location }
+    }
+
+    /// With every statement under a role.
+    pub(crate) fn under(self, role: Option<&str>) -> Self {
+        Self { role: role.map(Ident::new), ..self }
     }
 
     pub(crate) fn open(
@@ -62,12 +68,22 @@ impl PostgresDriver {
                 (Database::open(Target::new(options, None), 2, "ebb/resources"), place)
             }
         };
-        Ok(Self { database, schema: schema.to_owned(), location: format!("postgres {place}, schema {schema}") })
+        let location = format!("postgres {place}, schema {schema}");
+        Ok(Self { database, schema: schema.to_owned(), role: None, location })
     }
 
     async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
         let guard = Guard { statement: CALL_WITHIN, ..Guard::default() };
-        self.database.begin(guard).await.map_err(|error| away(&self.location, error))
+        let mut tx = self.database.begin(guard).await.map_err(|error| away(&self.location, error))?;
+        if let Some(role) = &self.role {
+            let sql = format!("SET LOCAL ROLE {role}");
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(|error| {
+                Error::refused(format!("{}: {}", self.location, Error::from(error))).with_hint(format!(
+                    "`role` must exist, and the connecting user be a member of it: GRANT {role} TO …"
+                ))
+            })?;
+        }
+        Ok(tx)
     }
 
     fn relation(&self, name: &str) -> Relation {

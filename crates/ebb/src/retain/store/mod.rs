@@ -392,6 +392,26 @@ pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id:
     Ok(sql!("deletion_of" as Deletion).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+/// A hold that is in force.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hold {
+    /// Why.
+    pub reason: String,
+    /// Until when; none: until it is lifted.
+    pub until: Option<Moment>,
+    /// Since when.
+    pub placed_at: Moment,
+    /// By whom, as they said.
+    pub placed_by: String,
+    /// Other policies that leave its rows alone meanwhile.
+    pub binds: Vec<String>,
+}
+
+pub(crate) async fn hold_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Hold>> {
+    Ok(sql!("hold_of" as Hold).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
 pub(crate) async fn retry_subject(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Uuid>> {
     Ok(sql!("retry_subject" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
 }

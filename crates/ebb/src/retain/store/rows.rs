@@ -374,6 +374,23 @@ pub(crate) async fn count(
     Ok(count.unsigned_abs())
 }
 
+/// Whether a condition is true of any row of a table (`n`) that goes with the given rows: `wanted` columns of what was
+/// read of those are the table's columns `of`.
+pub(crate) async fn any(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+    rows: &Doomed,
+    condition: &str,
+) -> Result<bool> {
+    let (columns, values) = pick(rows, read, wanted)?;
+    let join = join(of, &columns, 1);
+    let sql =
+        format!("SELECT EXISTS (SELECT FROM {relation} AS n JOIN {} ON {} WHERE {condition})", join.from, join.on);
+    let rows = fetch(connection, &sql, &values, &rows.subjects).await?;
+    Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+}
+
 /// Rows by node, and by subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken(pub(crate) HashMap<(usize, i32), i64>);

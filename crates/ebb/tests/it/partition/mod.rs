@@ -1,4 +1,5 @@
 //! Partitions by time: they exist before they are needed, whatever the column, and leave only when all of them is due.
 
 mod adopt;
+mod split;
 mod upkeep;

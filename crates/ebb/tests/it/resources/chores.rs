@@ -112,6 +112,85 @@ async fn observing_counts_and_drops_nothing() {
     assert_eq!((registry.state(&t).await, registry.tables().await), ("live".into(), t));
 }
 
+/// Everybody lets go at once, as after a network that fell apart: it asks before it takes more than it should.
+#[tokio::test]
+async fn the_brake_asks_before_too_many_go_and_an_allowance_is_used_once() {
+    let registry = Registry::with("grace = \"0s\"\nbrake = { rows = 3 }").await;
+    let a = registry.holder("1 hour").await;
+    for n in 0..5 {
+        registry.create(&name(NEW, n), a).await;
+    }
+    registry.decref(&name_of(&registry, 0).await, a).await;
+    assert_eq!(registry.passes("drop").await, 1, "one is within the brake");
+    registry.ebb.db.execute(&format!("SELECT ebb.holder_close('{a}')")).await;
+    let run = registry.pass("drop").await.runs.remove(0);
+    assert_eq!((run.status, run.due), (ebb::spine::Status::Braked, Some(4)), "{run:?}");
+    assert!(run.note.as_deref().is_some_and(|note| note.contains("ebb resume s --allow 4")), "{run:?}");
+    let state = "SELECT state FROM ebb.v_policies WHERE name = 's'";
+    assert_eq!(
+        (registry.tables().await.split(',').count(), registry.ebb.db.scalar::<String>(state).await),
+        (4, "braked".into())
+    );
+    // A sweep says nothing about it.
+    registry.confirm().await;
+    registry.passes("sweep").await;
+    assert_eq!(registry.ebb.db.scalar::<String>(state).await, "braked");
+    let mut tx = registry.ebb.engine.database().read().await.unwrap();
+    ebb::control::resume(&mut tx, "s", Some(4), "test").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(registry.passes("drop").await, 4);
+    assert_eq!(registry.tables().await, "");
+    // Another four need another word.
+    let b = registry.holder("1 hour").await;
+    for n in 10..14 {
+        registry.create(&name(NEW, n), b).await;
+    }
+    registry.ebb.db.execute(&format!("SELECT ebb.holder_close('{b}')")).await;
+    assert_eq!(registry.pass("drop").await.runs[0].status, ebb::spine::Status::Braked);
+    assert_eq!(registry.tables().await.split(',').count(), 4);
+}
+
+async fn name_of(registry: &Registry, nth: i64) -> String {
+    registry.ebb.db.scalar(&format!("SELECT name FROM ebb.resource ORDER BY id OFFSET {nth} LIMIT 1")).await
+}
+
+#[tokio::test]
+async fn a_batch_is_as_large_as_the_policy_says() {
+    let registry = Registry::with("grace = \"0s\"\nbatch = { rows = 2, pause = \"1ms\", timeout = \"5s\" }").await;
+    let a = registry.holder("1 hour").await;
+    for n in 0..5 {
+        registry.create(&name(NEW, n), a).await;
+    }
+    registry.ebb.db.execute(&format!("SELECT ebb.holder_close('{a}')")).await;
+    assert_eq!(registry.passes("drop").await, 5);
+    let records: Vec<i64> = sqlx::query_scalar("SELECT rows FROM ebb.audit WHERE action = 'drop' ORDER BY id")
+        .fetch_all(registry.ebb.db.pool())
+        .await
+        .unwrap();
+    assert_eq!(records, [2, 2, 1]);
+}
+
+/// What the role may not drop is not dropped, whoever the node is.
+#[tokio::test]
+async fn statements_on_the_schema_run_under_the_role() {
+    let registry = Registry::new().await;
+    let role = format!("r{}", uuid::Uuid::new_v4().simple());
+    registry.ebb.db.execute(&format!("CREATE ROLE {role}; GRANT ALL ON SCHEMA scratch TO {role}")).await;
+    let missing = registry.ebb.try_apply(&policy("role = \"nobody_of_that_name\"")).await.unwrap_err();
+    assert!(missing.is_refused() && missing.to_string().contains("nobody_of_that_name"), "{missing}");
+    registry.ebb.db.execute(&format!("ALTER TABLE scratch.ebb_owner OWNER TO {role}")).await;
+    registry.ebb.apply(&policy(&format!("grace = \"0s\"\nrole = \"{role}\""))).await;
+    let (a, theirs, others) = (registry.holder("1 hour").await, name(NEW, 1), name(NEW, 2));
+    registry.create(&theirs, a).await;
+    registry.create(&others, a).await;
+    registry.ebb.db.execute(&format!("ALTER TABLE scratch.{theirs} OWNER TO {role}")).await;
+    registry.ebb.db.execute(&format!("SELECT ebb.holder_close('{a}')")).await;
+    assert_eq!(registry.passes("drop").await, 1);
+    assert_eq!((registry.tables().await, registry.state(&others).await), (others.clone(), "blocked".into()));
+    let owned = format!("REASSIGN OWNED BY {role} TO current_user; DROP OWNED BY {role}; DROP ROLE {role}");
+    registry.ebb.db.execute(&owned).await;
+}
+
 /// The last reference that goes wakes the dropper: with an interval of a day nothing else would.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_decref_wakes_the_dropper() {

@@ -210,6 +210,99 @@ async fn a_store_that_is_away_is_waited_for() {
     assert_eq!((registry.state(&t).await.as_str(), house.tables().await.as_str()), ("dropped", ""));
 }
 
+/// However far the database's clock is ahead: what the store calls young is young.
+#[tokio::test]
+async fn clocks_that_differ_are_told_and_make_nothing_old() {
+    for house in both("grace = \"0s\"\norphan_age = \"1h\"").await {
+        let (registry, t) = (&house.registry, name(OLD, 1));
+        house.make(&t).await;
+        registry.confirm().await;
+        for _ in 0..3 {
+            registry.ebb.db.advance("1 day").await;
+            registry.passes("sweep").await;
+        }
+        let report = |key: &str| format!("SELECT coalesce(report ->> '{key}', '') FROM ebb.resource_store");
+        assert_eq!(registry.ebb.db.scalar::<String>(&report("orphans")).await, "0");
+        let skew: String = registry.ebb.db.scalar(&report("clock_skew")).await;
+        assert!(skew.contains("71h") || skew.contains("72h") || skew.contains('d'), "{skew}");
+        assert_eq!(house.tables().await, t);
+    }
+}
+
+/// A listing that breaks off is an error, however much of it arrived: what it does not show is not gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_that_breaks_off_is_no_listing() {
+    let house = House::new(Store::clickhouse(), "grace = \"0s\"\norphan_age = \"1s\"").await;
+    let registry = &house.registry;
+    for n in 0..40 {
+        house.make(&name(OLD, n)).await;
+    }
+    eventually(SOON, || async {
+        registry.passes("sweep").await;
+        registry.ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.sighting").await == 40
+    })
+    .await;
+    registry.confirm().await;
+    // Everything but the end of long answers passes.
+    let half = HalfWay::start(house.store.port()).await;
+    registry
+        .ebb
+        .db
+        .execute(&format!(
+            "UPDATE ebb.policy SET spec = spec || '{{\"url\": \"http://127.0.0.1:{}/?database={}\"}}' WHERE kind = 'resources'",
+            half.port, house.database
+        ))
+        .await;
+    let why = registry.fails("sweep").await;
+    assert!(why.contains("does not answer"), "{why}");
+    let seen: i64 = registry.ebb.db.scalar("SELECT count(*) FROM ebb.sighting").await;
+    assert_eq!((house.tables().await.split(',').count(), seen), (40, 40), "nothing was dropped or forgotten");
+}
+
+/// Forwards to a port, and closes when an answer has grown longer than a few lines.
+struct HalfWay {
+    port: u16,
+}
+
+impl HalfWay {
+    const ENOUGH: u64 = 1500;
+
+    async fn start(target: u16) -> Self {
+        use tokio::io::{AsyncReadExt, copy};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let server = tokio::net::TcpStream::connect(("127.0.0.1", target)).await.unwrap();
+                    let (mut from_client, mut to_client) = client.into_split();
+                    let (from_server, mut to_server) = server.into_split();
+                    let mut half = from_server.take(Self::ENOUGH);
+                    tokio::select! {
+                        _ = copy(&mut from_client, &mut to_server) => {}
+                        _ = copy(&mut half, &mut to_client) => {}
+                    }
+                });
+            }
+        });
+        Self { port }
+    }
+}
+
+/// A drop by mistake can be taken back for as long as the server keeps it.
+#[tokio::test]
+async fn a_dropped_table_can_be_undropped() {
+    let house = House::new(Store::chdb(), "grace = \"0s\"").await;
+    let (registry, t) = (&house.registry, name(NEW, 1));
+    let a = registry.holder("1 hour").await;
+    house.create(&t, a).await;
+    registry.decref(&t, a).await;
+    assert_eq!(registry.passes("drop").await, 1);
+    assert_eq!(house.tables().await, "");
+    house.store.query(&format!("UNDROP TABLE {}.{t}", house.database)).await;
+    assert_eq!(house.store.query(&format!("SELECT count() FROM {}.{t}", house.database)).await, "1");
+}
+
 #[tokio::test]
 async fn a_wrong_database_or_login_is_refused() {
     let store = Store::clickhouse();

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb::pg::{Database, Target};
 use ebb::resources::driver::PostgresDriver;
 use ebb::resources::{Context, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
+use ebb_testkit::{Proxy, server};
 use serde_json::json;
 
 use super::{Registry, name};
@@ -66,7 +68,6 @@ async fn a_context_ends_its_handles_and_only_its_own_handler() {
     assert!(handler.flush().await.is_err(), "after its end there is no fence");
 }
 
-/// The server is away while handles come and go; when it is back, what stands is what they count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_holder_makes_every_handle_stale() {
     let registry = Registry::new().await;
@@ -77,6 +78,52 @@ async fn a_dead_holder_makes_every_handle_stale() {
     registry.kill(handler.holder(), "0.5").await;
     ebb_testkit::eventually(crate::harness::SOON, || async { handle.name().is_err() }).await;
     assert!(handler.flush().await.is_err());
+    assert!(handler.announce(&name(NEW, 2), json!({})).await.is_err());
+}
+
+/// The database is away while handles come and go; when it is back, what stands is what they count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_made_while_the_database_is_away_are_written_when_it_is_back() {
+    let registry = Registry::new().await;
+    let proxy = Proxy::start(server().address()).await;
+    let url = proxy.url(registry.ebb.db.url());
+    let through = Database::open(Target::parse(&url, None).unwrap(), 2, "ebb/worker");
+    let handler = PostgresHandler::start(through, "s", Worker::new("rust")).await.unwrap();
+    let (t, u, v) = (name(NEW, 1), name(NEW, 2), name(NEW, 3));
+    let (one, two) = (handler.announce(&t, json!({})).await.unwrap(), handler.announce(&u, json!({})).await.unwrap());
+    let other = registry.holder("1 hour").await;
+    registry.intend(&v, other).await;
+    proxy.cut();
+    drop(one);
+    let three = handler.incref(&v);
+    drop((two.clone(), three.clone()));
+    assert!(handler.flush().await.is_err(), "nothing is durable yet");
+    assert!(two.name().is_ok(), "its term has not run out");
+    proxy.restore();
+    registry.ebb.until(&format!(
+        "SELECT string_agg(r.name, ',' ORDER BY r.name) = '{u},{v}' FROM ebb.reference f JOIN ebb.resource r ON r.id = f.resource
+         WHERE f.holder = '{}'",
+        handler.holder()
+    ))
+    .await;
+    handler.stop().await.unwrap();
+}
+
+/// Nobody answers its beats: when its term is over a worker knows by itself that others may think it dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_hears_nothing_for_its_term_stops_using_what_it_has() {
+    let registry = Registry::new().await;
+    let proxy = Proxy::start(server().address()).await;
+    let url = proxy.url(registry.ebb.db.url());
+    let through = Database::open(Target::parse(&url, None).unwrap(), 2, "ebb/worker");
+    let worker = Worker { term: Duration::from_secs(3), ..Worker::new("rust") };
+    let handler = PostgresHandler::start(through, "s", worker).await.unwrap();
+    let handle = handler.announce(&name(NEW, 1), json!({})).await.unwrap();
+    proxy.black_hole();
+    ebb_testkit::eventually(crate::harness::SOON, || async { handle.name().is_err() }).await;
+    let dead: bool =
+        registry.ebb.db.scalar("SELECT expires_at < clock_timestamp() + interval '1 second' FROM ebb.holder").await;
+    assert!(dead, "not much before the others do");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

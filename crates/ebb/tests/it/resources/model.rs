@@ -486,6 +486,8 @@ impl Table {
         for (holder, _) in std::mem::take(&mut self.ghosts) {
             self.run_out(holder).await;
         }
+        // One that was frozen inside a transaction could not be ended then.
+        self.registry.end_dead().await;
         self.registry.passes("drop").await;
         self.check("after the last drop").await;
         let left: i64 = self.registry.ebb.db.scalar("SELECT count(*) FROM ebb.reference").await;

@@ -163,3 +163,51 @@ async fn whoever_announces_an_orphans_name_first_keeps_it() {
     let seen: i64 = registry.ebb.db.scalar("SELECT count(*) FROM ebb.sighting").await;
     assert_eq!(seen, 0);
 }
+
+/// Two policies over one place would take each other's tables for orphans.
+#[tokio::test]
+async fn two_policies_over_one_place_are_refused_unless_their_names_differ() {
+    let registry = Registry::new().await;
+    let second = |pattern: &str, place: &str| {
+        let more = policy("grace = \"0s\"").replace("\"s\"", "\"s2\"").replace("t{snowflake}", pattern);
+        format!("{}\n{}", policy("grace = \"1h\""), more.replace("schema =", &format!("{place}schema =")))
+    };
+    for pattern in ["t{snowflake}", "tmp_{snowflake}", "{ulid}"] {
+        let error = registry.ebb.try_apply(&second(pattern, "")).await.unwrap_err();
+        assert!(error.is_refused() && error.to_string().contains("is looked after by s already"), "{pattern}: {error}");
+    }
+    registry.ebb.apply(&second("u{snowflake}", "")).await;
+    // The same place by another name: nobody can tell, and still nothing that either of them knows is an orphan.
+    registry.ebb.apply(&second("t{snowflake}", &format!("url = \"{}\"\n", registry.ebb.db.url()))).await;
+    let (a, used, orphan) = (registry.holder("1 hour").await, name(OLD, 1), name(OLD, 2));
+    registry.create(&used, a).await;
+    registry.make(&orphan).await;
+    let mut tx = registry.ebb.engine.database().read().await.unwrap();
+    ebb::resources::confirm(&mut tx, "s2", "test").await.unwrap();
+    tx.commit().await.unwrap();
+    for _ in 0..2 {
+        let finished = registry.ebb.once("s2:sweep").await;
+        assert!(!finished.has_failed(), "{finished:?}");
+        registry.ebb.db.advance("2 hours").await;
+    }
+    registry.ebb.once("s2:sweep").await;
+    assert_eq!(registry.tables().await, used);
+}
+
+/// The same name in two stores is two resources.
+#[tokio::test]
+async fn a_name_may_live_in_two_stores() {
+    let registry = Registry::with("grace = \"0s\"").await;
+    registry.ebb.db.execute("CREATE SCHEMA other").await;
+    let other = policy("grace = \"0s\"").replace("\"s\"", "\"s2\"").replace("scratch", "other");
+    registry.ebb.apply(&format!("{}\n{other}", policy("grace = \"0s\""))).await;
+    let (a, t) = (registry.holder("1 hour").await, name(NEW, 1));
+    registry.create(&t, a).await;
+    registry.ebb.db.execute(&format!("SELECT ebb.create_intent('s2', '{t}', '{a}'); CREATE TABLE other.{t} ()")).await;
+    assert!(registry.ebb.db.scalar::<bool>(&format!("SELECT ebb.created('s2', '{t}')")).await);
+    registry.decref(&t, a).await;
+    assert_eq!(registry.passes("drop").await, 1);
+    registry.ebb.once("s2:drop").await;
+    let there: bool = registry.ebb.db.scalar(&format!("SELECT to_regclass('other.{t}') IS NOT NULL")).await;
+    assert!(there && registry.tables().await.is_empty());
+}

@@ -1,5 +1,6 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
+mod gates;
 mod life;
 mod model;
 mod schema;

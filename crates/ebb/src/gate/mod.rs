@@ -1,0 +1,170 @@
+//! Gates: what ties a hold on a subject to policies that would take its rows by themselves. The duties know nothing of
+//! each other; one writes how far its holds reach, the others pass their gate and leave alone what they are told there.
+//! Invariant: a batch passes the gate first and looks in a later statement, so no row goes that was on hold before it went.
+
+mod store;
+
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+
+use crate::pg::catalog;
+use crate::pg::{Ident, Relation};
+use crate::policy::{Policy, Stored};
+use crate::{Error, Result};
+
+/// How a condition names the row it is about.
+pub(crate) const ROW: &str = "\"ebb:row\"";
+
+/// Rows of a table that subjects on hold keep from a policy.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub(crate) struct Held {
+    /// Whose holds.
+    pub(crate) policy: String,
+    pub(crate) relation: String,
+    #[sqlx(flatten)]
+    reach: Reach,
+}
+
+/// What is true of a row of a subject on hold; any of it is enough.
+#[derive(Debug, Clone, Default, PartialEq, Eq, sqlx::FromRow)]
+pub(crate) struct Reach {
+    /// Rows that go with the subject or refer to it.
+    pub(crate) conditions: Vec<String>,
+    /// Rows that go with it.
+    pub(crate) erased: Vec<String>,
+}
+
+impl Held {
+    /// Each of what is true of a held row, for rows that a statement calls by this name.
+    pub(crate) fn conditions<'a>(&'a self, row: &Ident) -> impl Iterator<Item = String> + 'a {
+        about(&self.reach.conditions, row)
+    }
+
+    /// The same of rows that go with a subject, and not of those that only refer to it.
+    pub(crate) fn erased<'a>(&'a self, row: &Ident) -> impl Iterator<Item = String> + 'a {
+        about(&self.reach.erased, row)
+    }
+}
+
+fn about<'a>(conditions: &'a [String], row: &Ident) -> impl Iterator<Item = String> + 'a {
+    let (from, to) = (format!("{ROW}."), format!("{row}."));
+    conditions.iter().map(move |condition| condition.replace(&from, &to))
+}
+
+/// Passes the gate of a policy, until the transaction ends: what is to be left alone. Cheap while nobody is on hold.
+pub(crate) async fn pass(connection: &mut PgConnection, policy: &str) -> Result<Vec<Held>> {
+    let bound = store::pass(connection, policy).await.map_err(|error| match error.sqlstate().as_deref() {
+        Some("55P03") => error.context("a hold that concerns its rows is being placed"),
+        _ => error,
+    })?;
+    if bound { store::holds(connection, policy).await } else { Ok(Vec::new()) }
+}
+
+/// What would be left alone now, for a look: nothing is locked.
+pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<Vec<Held>> {
+    store::holds(connection, policy).await
+}
+
+/// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
+pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
+    let mut wanted = BTreeMap::new();
+    for stored in stored {
+        let table = match stored.policy() {
+            Ok(Policy::Expire(policy)) => policy.table,
+            Ok(Policy::Partition(policy)) => policy.table,
+            Ok(Policy::Retain(policy)) if policy.subjects().is_none() => policy.table,
+            _ => continue,
+        };
+        match catalog::table(connection, &table).await {
+            Ok(table) => wanted.insert(stored.name.clone(), vec![store::root(connection, table.oid).await?.label()]),
+            // Without its table it takes nothing.
+            Err(error) if error.is_config() => None,
+            Err(error) => return Err(error),
+        };
+    }
+    open(connection, &wanted).await
+}
+
+/// The same for one policy that takes rows of several tables.
+pub(crate) async fn open_over(connection: &mut PgConnection, policy: &str, relations: Vec<String>) -> Result<()> {
+    open(connection, &BTreeMap::from([(policy.to_owned(), relations)])).await
+}
+
+async fn open(connection: &mut PgConnection, wanted: &BTreeMap<String, Vec<String>>) -> Result<()> {
+    let known = store::gates(connection).await?;
+    let changed: Vec<&String> =
+        wanted.iter().filter(|(name, of)| known.get(*name) != Some(of)).map(|(name, _)| name).collect();
+    if changed.iter().any(|name| known.contains_key(*name)) {
+        store::close(connection).await?;
+    }
+    for name in changed {
+        store::put(connection, name, &wanted[name]).await?;
+    }
+    let loose = store::loose(connection).await?;
+    if !loose.is_empty() {
+        store::close(connection).await?;
+        store::bind(connection, &loose).await?;
+    }
+    Ok(())
+}
+
+/// Writes how far holds of a policy reach: of each table, what is true of a row of a subject on hold.
+pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &BTreeMap<String, Reach>) -> Result<()> {
+    let known = store::reach(connection, policy).await?;
+    let gone: Vec<String> = known.keys().filter(|relation| !wanted.contains_key(*relation)).cloned().collect();
+    let changed = wanted.iter().filter(|(relation, now)| known.get(*relation) != Some(now));
+    let changed: BTreeMap<&String, &Reach> = changed.collect();
+    if gone.is_empty() && changed.is_empty() {
+        return Ok(());
+    }
+    store::close(connection).await?;
+    store::forget_reach(connection, policy, &gone).await?;
+    for (relation, reach) in changed {
+        store::put_reach(connection, policy, relation, reach).await?;
+    }
+    Ok(())
+}
+
+/// Whether a table that is about to go as a whole has a row that a hold keeps.
+pub(crate) async fn any_held(connection: &mut PgConnection, held: &[Held], table: &Relation) -> Result<bool> {
+    let conditions: Vec<String> = held.iter().flat_map(|held| held.conditions(&table.name)).collect();
+    if conditions.is_empty() {
+        return Ok(false);
+    }
+    store::any(connection, table, &conditions).await
+}
+
+/// The same for a look, where what cannot be looked up counts as held.
+pub(crate) async fn may_be_held(connection: &mut PgConnection, held: &[Held], table: &Relation) -> Result<bool> {
+    if held.is_empty() {
+        return Ok(false);
+    }
+    store::savepoint(connection).await?;
+    let found = any_held(connection, held, table).await;
+    store::end_savepoint(connection, found.is_ok()).await?;
+    match found {
+        Err(error) if error.is_unavailable() => Err(error),
+        found => Ok(found.unwrap_or(true)),
+    }
+}
+
+/// Whose holds, for people.
+pub(crate) fn whose(held: &[Held]) -> String {
+    let mut names: Vec<&str> = held.iter().map(|held| held.policy.as_str()).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+/// Rights that were not needed before anybody was on hold.
+pub(crate) fn explain(error: Error, held: &[Held]) -> Error {
+    match error.sqlstate().as_deref() {
+        Some("42501") if !held.is_empty() => {
+            let whose = whose(held);
+            error
+                .context(format!("whether rows belong to a subject on hold ({whose}) cannot be looked up"))
+                .with_hint(format!("grant the node SELECT on every table between this one and that of policy {whose}"))
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,105 @@
+//! The SQL of gates.
+
+use std::collections::BTreeMap;
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{Held, Reach};
+use crate::pg::{Literal, Relation};
+use crate::{Result, sql};
+
+/// How long whoever changes a policy waits for batches that are at work.
+const CLOSE_WITHIN_MS: u32 = 20_000;
+
+pub(super) async fn pass(connection: &mut PgConnection, policy: &str) -> Result<bool> {
+    let bound = sql!("pass" scalar bool).bind(policy).fetch_optional(connection).await?;
+    Ok(bound.unwrap_or(false))
+}
+
+pub(super) async fn holds(connection: &mut PgConnection, policy: &str) -> Result<Vec<Held>> {
+    Ok(sql!("holds" as Held).bind(policy).fetch_all(connection).await?)
+}
+
+pub(super) async fn gates(connection: &mut PgConnection) -> Result<BTreeMap<String, Vec<String>>> {
+    Ok(sql!("gates" as (String, Vec<String>)).fetch_all(connection).await?.into_iter().collect())
+}
+
+/// A batch may take its time; the usual lock wait would give up before it has ended.
+pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
+    let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await?;
+    let set = |value: &str| AssertSqlSafe(format!("SET LOCAL lock_timeout = {}", Literal(value)));
+    sqlx::raw_sql(set(&CLOSE_WITHIN_MS.to_string())).execute(&mut *connection).await?;
+    sql!("close").fetch_all(&mut *connection).await?;
+    sqlx::raw_sql(set(&before)).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn put(connection: &mut PgConnection, policy: &str, relations: &[String]) -> Result<()> {
+    sql!("put").bind(policy).bind(relations).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn loose(connection: &mut PgConnection) -> Result<Vec<String>> {
+    Ok(sql!("loose" scalar String).fetch_all(connection).await?)
+}
+
+pub(super) async fn bind(connection: &mut PgConnection, policies: &[String]) -> Result<()> {
+    sql!("bind").bind(policies).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn reach(connection: &mut PgConnection, policy: &str) -> Result<BTreeMap<String, Reach>> {
+    let found = sql!("reach" as (String, Vec<String>, Vec<String>)).bind(policy).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(relation, conditions, erased)| (relation, Reach { conditions, erased })).collect())
+}
+
+pub(super) async fn put_reach(
+    connection: &mut PgConnection,
+    policy: &str,
+    relation: &str,
+    reach: &Reach,
+) -> Result<()> {
+    let query = sql!("put_reach").bind(policy).bind(relation).bind(&reach.conditions).bind(&reach.erased);
+    query.execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn forget_reach(connection: &mut PgConnection, policy: &str, relations: &[String]) -> Result<()> {
+    if !relations.is_empty() {
+        sql!("forget_reach").bind(policy).bind(relations).execute(connection).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn root(connection: &mut PgConnection, table: u32) -> Result<Relation> {
+    let (schema, name) = sql!("root" as (String, String)).bind(i64::from(table)).fetch_one(connection).await?;
+    Ok(Relation::new(schema, name))
+}
+
+pub(super) async fn savepoint(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SAVEPOINT ebb_gate").execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn end_savepoint(connection: &mut PgConnection, keep: bool) -> Result<()> {
+    let sql = match keep {
+        true => "RELEASE SAVEPOINT ebb_gate",
+        false => "ROLLBACK TO SAVEPOINT ebb_gate; RELEASE SAVEPOINT ebb_gate",
+    };
+    sqlx::raw_sql(sql).execute(connection).await?;
+    Ok(())
+}
+
+/// Whether any row of a table fulfils any of the conditions.
+pub(super) async fn any(connection: &mut PgConnection, table: &Relation, conditions: &[String]) -> Result<bool> {
+    for condition in conditions {
+        let sql = format!("SELECT EXISTS (SELECT FROM {table} WHERE {condition})");
+        if sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

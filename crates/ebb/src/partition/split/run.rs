@@ -1,0 +1,307 @@
+//! Runs a split, from wherever it stands, and what takes it back. Invariants: a step and the note that it is done are one
+//! transaction wherever a step can be one, and harmless to repeat where it cannot; after any failure, a full disk
+//! included, the table is what it was, every change is still noted, and the same command goes on.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection};
+
+use super::plan::{Act, FROM, Plan, Step, TO};
+use super::store::{self, Row};
+use super::{Preflight, Request, preflight};
+use crate::partition::adopt::{After, Progress, Session, prepare_session, short};
+use crate::pg::{Database, catalog};
+use crate::policy::{self, Kind, Pacing, Policy};
+use crate::spine::pacing::{self, Pacer};
+use crate::{Error, Result, spine};
+
+/// How long a batch of the log should take; whoever comes behind it on a row waits as long.
+const APPLY_FOR: Duration = Duration::from_millis(30);
+const LOCK_WAIT: Duration = Duration::from_millis(60);
+/// So few entries are left to the short transaction that comes next.
+const FEW: u64 = 50;
+/// How often what is left may have grown again before the short transaction gets to it.
+const SETTLES: u32 = 60;
+/// How often a batch gives way before the split stops.
+const TRIES: u32 = 200;
+/// How long one look at the server's signals counts.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+type Watch<'a> = &'a mut (dyn FnMut(Progress) + Send);
+
+/// What became of it.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// The table.
+    pub table: String,
+    /// The partition that was split; it stays outside until `finish`.
+    pub partition: String,
+    /// What it was split into.
+    pub parts: Vec<String>,
+    /// Whether it was split already.
+    pub already: bool,
+}
+
+/// Splits a partition, or goes on with it.
+pub async fn split(database: &Database, request: &Request, watch: Watch<'_>) -> Result<Split> {
+    let mut session = prepare_session(database).await?;
+    let label = catalog::table(&mut session.connection, &request.table).await?.relation.label();
+    if store::find(&mut session.connection, &label).await?.is_none() {
+        begin(&mut session, request).await?;
+    }
+    store::hold(&mut session.connection, &label, watch).await?;
+    let row = store::find(&mut session.connection, &label)
+        .await?
+        .ok_or_else(|| Error::refused(format!("the split of {label} was taken back meanwhile")))?;
+    let plan = row.plan()?;
+    if !["splitting", "split"].contains(&row.state.as_str()) {
+        return Err(Error::refused(format!("the split of {label} is being taken back"))
+            .with_hint(format!("go on with that first: ebb partition rollback {label}")));
+    }
+    let already = row.state == "split" && row.steps_done() == plan.steps.len();
+    go_on(&mut session, &row, &plan, watch).await?;
+    Ok(Split {
+        table: label,
+        partition: plan.source_label.clone(),
+        parts: plan.parts().map(str::to_owned).collect(),
+        already,
+    })
+}
+
+/// Looks once more, and writes the plan down.
+async fn begin(session: &mut Session, request: &Request) -> Result<()> {
+    let Preflight { table, findings, plan, partition, .. } = preflight(&mut session.connection, request).await?;
+    let Some(plan) = plan else {
+        let all: Vec<String> = findings.refusals.iter().map(|one| format!("{} ({})", one.what, one.fix)).collect();
+        return Err(Error::refused(format!("{partition} cannot be split: {}", all.join("; "))));
+    };
+    let relid = catalog::table(&mut session.connection, &partition).await?.oid;
+    store::begin(&mut session.connection, &table, i64::from(relid), &plan).await
+}
+
+/// The steps that are not done yet.
+async fn go_on(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+    let (swap, of) = (plan.swap(), plan.steps.len());
+    for (n, step) in plan.steps.iter().enumerate().skip(row.steps_done()) {
+        watch(Progress::Step(n + 1, of, step.title.clone()));
+        let state = if n >= swap { "split" } else { "splitting" };
+        let done = After::Split { label: &row.relation, state, step: n + 1 };
+        run(session, row, step, done, watch).await.map_err(|error| full(error, row))?;
+    }
+    Ok(())
+}
+
+/// A disk that is full, with both ways out.
+fn full(error: Error, row: &Row) -> Error {
+    match error.sqlstate().as_deref() {
+        Some("53100") => error.with_hint(format!(
+            "the table is what it was; make space and run it again, or let the parts go: ebb partition rollback {}",
+            row.relation
+        )),
+        _ => error,
+    }
+}
+
+async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
+    match step.act {
+        Act::Short => short(session, &[row.relid], &step.sql, watch, done).await,
+        Act::Alone => {
+            let mut tx = session.connection.begin().await?;
+            sqlx::raw_sql(AssertSqlSafe(step.sql.join(";\n"))).execute(&mut *tx).await?;
+            done.write(&mut tx).await?;
+            tx.commit().await?;
+            Ok(())
+        }
+        Act::Outside => {
+            for statement in &step.sql {
+                sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(&mut session.connection).await?;
+            }
+            done.write(&mut session.connection).await
+        }
+        Act::Copy => {
+            copy(session, row, step, watch).await?;
+            done.write(&mut session.connection).await
+        }
+        Act::Drain => {
+            drain(session, row, watch).await?;
+            done.write(&mut session.connection).await
+        }
+        Act::Compare => {
+            drain(session, row, watch).await?;
+            compare(session, row, step).await?;
+            done.write(&mut session.connection).await
+        }
+        Act::Settled | Act::Swap => settled(session, row, step, done, watch).await,
+    }
+}
+
+/// Rests as the server's state asks for.
+struct Pace {
+    pacer: Pacer,
+    limits: Pacing,
+    looked: Option<Instant>,
+}
+
+impl Pace {
+    async fn new(session: &mut Session) -> Result<Self> {
+        let stored = policy::store::all(&mut session.connection).await?;
+        let pacing = stored.into_iter().find(|one| one.kind == Kind::Settings && one.name == "pacing");
+        let limits = match pacing.map(|stored| stored.policy()).transpose()? {
+            Some(Policy::Pacing(limits)) => limits,
+            _ => Pacing::default(),
+        };
+        Ok(Self { pacer: Pacer::adaptive(200, 4, 20_000), limits, looked: None })
+    }
+
+    /// Waits while a signal says that others go first.
+    async fn turn(&mut self, session: &mut Session, relid: i64, watch: Watch<'_>) -> Result<()> {
+        while self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
+            let signals = spine::store::signals(&mut session.connection, relid as u32).await?;
+            self.pacer.see_others(signals.others > 0);
+            self.looked = Some(Instant::now());
+            let Some(veto) = pacing::veto(&signals, &self.limits) else { break };
+            watch(Progress::Waiting(veto.detail));
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+}
+
+/// Page after page. A batch and how far it came are one transaction; that it may be lost in a crash of the server loses
+/// both.
+async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -> Result<()> {
+    let row = store::find(&mut session.connection, &row.relation).await?.unwrap_or_else(|| row.clone());
+    let statement = step.sql.join(";");
+    let (mut page, pages, mut pace) = (row.page, row.pages.unwrap_or(0), Pace::new(session).await?);
+    while page < pages {
+        pace.turn(session, row.relid, watch).await?;
+        let (began, until) = (Instant::now(), (page + pace.pacer.size() as i64).min(pages));
+        let batch = statement.replace(FROM, &page.to_string()).replace(TO, &until.to_string());
+        let mut tx = session.connection.begin().await?;
+        sqlx::raw_sql("SET LOCAL synchronous_commit = off").execute(&mut *tx).await?;
+        sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?;
+        store::copied(&mut tx, &row.relation, until).await?;
+        tx.commit().await?;
+        page = until;
+        watch(Progress::Share(page as f64 / pages as f64, format!("{page} of {pages} pages")));
+        let rest = pace.pacer.after(began.elapsed());
+        tokio::time::sleep(rest).await;
+    }
+    Ok(())
+}
+
+/// Batch after batch of what was noted, until little is left.
+async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
+    let (mut size, mut applied, mut tries) = (500_u64, 0, 0);
+    loop {
+        let began = Instant::now();
+        let mut tx = session.connection.begin().await?;
+        let bound = format!("SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis());
+        let tried = async {
+            sqlx::raw_sql(AssertSqlSafe(bound)).execute(&mut *tx).await?;
+            store::apply(&mut tx, &row.relation, size).await
+        };
+        match tried.await {
+            Ok(count) => {
+                tx.commit().await?;
+                (applied, tries) = (applied + count, 0);
+                if count <= FEW {
+                    return Ok(());
+                }
+                watch(Progress::Share(0.0, format!("{applied} changes applied")));
+                let took = began.elapsed();
+                let fitting = APPLY_FOR.as_secs_f64() / took.as_secs_f64().max(0.001);
+                size = ((size as f64 * fitting.clamp(0.5, 1.5)) as u64).clamp(2 * FEW, 5_000);
+                tokio::time::sleep(took / 2).await;
+            }
+            // 23503: what the row refers to is about to go, and the row with it.
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "23503")) && tries < TRIES => {
+                tx.rollback().await?;
+                tries += 1;
+                watch(Progress::Waiting(error.to_string()));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => {
+                tx.rollback().await?;
+                return Err(error);
+            }
+        }
+    }
+}
+
+async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
+    let mut tx = session.connection.begin().await?;
+    sqlx::raw_sql("SET LOCAL max_parallel_workers_per_gather = 0").execute(&mut *tx).await?;
+    let found: Vec<(i32, i64, i64, bool)> =
+        sqlx::query_as(AssertSqlSafe(step.sql.join(";"))).persistent(false).fetch_all(&mut *tx).await?;
+    tx.commit().await?;
+    let plan = row.plan()?;
+    let different: Vec<String> = found
+        .into_iter()
+        .filter(|(_, source, copy, same)| source != copy || !same)
+        .map(|(n, source, copy, _)| {
+            let part = plan.parts.get(n.max(0) as usize).map_or("?", |part| part.label.as_str());
+            format!("{part} has {copy} rows, and {source} belong there")
+        })
+        .collect();
+    if different.is_empty() {
+        return Ok(());
+    }
+    Err(Error::refused(format!("the parts are not what {} is: {}", plan.source_label, different.join("; "))).with_hint(
+        format!("did somebody write to them? The table is what it was: ebb partition rollback {}", row.relation),
+    ))
+}
+
+/// A short transaction that first applies what is left, once that is little enough.
+async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
+    for _ in 0..SETTLES {
+        drain(session, row, watch).await?;
+        match short(session, &[row.relid], &step.sql, watch, done).await {
+            Err(error) if error.sqlstate().as_deref() == Some("EB001") => {
+                watch(Progress::Waiting(error.to_string()));
+            }
+            ended => return ended,
+        }
+    }
+    Err(Error::refused(format!("changes of {} come faster than they can be applied", row.relation))
+        .with_hint("run it again when there is less to do; what is done stays done"))
+}
+
+/// Before the swap: the triggers go first, then what was made, and nothing is left.
+pub(crate) async fn abandon(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+    let label = &row.relation;
+    if row.steps_done() > 0 {
+        watch(Progress::Step(1, 2, "stop noting changes".into()));
+        let going = After::Split { label, state: "abandoning", step: row.steps_done() };
+        short(session, &[row.relid], &plan.undo_triggers, watch, going).await?;
+        watch(Progress::Step(2, 2, "let the parts go".into()));
+        let mut tx = session.connection.begin().await?;
+        sqlx::raw_sql(AssertSqlSafe(plan.undo.join(";\n"))).execute(&mut *tx).await?;
+        store::forget(&mut tx, label).await?;
+        tx.commit().await?;
+        return Ok(());
+    }
+    store::forget(&mut session.connection, label).await
+}
+
+/// After the swap: the old partition becomes an empty table that rows can go back to.
+pub(crate) async fn prepare_rollback(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+    go_on(session, row, plan, watch).await?;
+    let emptied = After::Split { label: &row.relation, state: "undone", step: plan.steps.len() };
+    short(session, &[row.relid], &plan.restore, watch, emptied).await
+}
+
+/// The old partition goes: all of its rows are in the parts since the swap.
+pub(crate) async fn finish(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+    if row.state == "split" {
+        go_on(session, row, plan, watch).await?;
+    }
+    let sql = [format!(
+        "DO $ebb$ BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = {}) THEN \
+         RAISE EXCEPTION '% belongs to a table again', {}; END IF; END $ebb$; DROP TABLE {}",
+        row.relid,
+        crate::pg::Literal(&plan.source_label),
+        plan.source
+    )];
+    short(session, &[row.relid], &sql, watch, After::SplitOver(&row.relation)).await
+}

@@ -1,0 +1,200 @@
+//! What a split says to the database about itself, and what it asks the catalog. Invariant: one session at a time works
+//! on a table; one that died is told by the server itself.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::Plan;
+use crate::partition::adopt::Progress;
+use crate::pg::{Ident, Relation};
+use crate::{Error, Result, sql};
+
+/// A split as it stands.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Row {
+    pub(crate) relation: String,
+    pub(crate) relid: i64,
+    pub(crate) state: String,
+    pub(crate) step: i32,
+    pub(crate) pages: Option<i64>,
+    pub(crate) page: i64,
+    plan: serde_json::Value,
+}
+
+impl Row {
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        serde_json::from_value(self.plan.clone()).map_err(|error| {
+            Error::failed(format!("the plan of the split of {} cannot be read: {error}", self.relation))
+        })
+    }
+
+    pub(crate) fn steps_done(&self) -> usize {
+        self.step.max(0) as usize
+    }
+}
+
+pub(crate) async fn find(connection: &mut PgConnection, label: &str) -> Result<Option<Row>> {
+    Ok(sql!("split" as Row).bind(label).fetch_optional(connection).await?)
+}
+
+pub(crate) async fn begin(connection: &mut PgConnection, label: &str, relid: i64, plan: &Plan) -> Result<()> {
+    let plan = serde_json::to_value(plan).map_err(|error| Error::failed(format!("cannot keep the plan: {error}")))?;
+    sql!("begin_split").bind(label).bind(relid).bind(plan).execute(connection).await?;
+    Ok(())
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOKS: u32 = 80;
+
+/// Makes this session the one at work; waits a while for one that was killed.
+pub(crate) async fn hold(
+    connection: &mut PgConnection,
+    label: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    for _ in 0..LOOKS {
+        if sql!("hold_split").bind(label).execute(&mut *connection).await?.rows_affected() > 0 {
+            return Ok(());
+        }
+        watch(Progress::Waiting("another session is at work on it, or its last statement is still running".into()));
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Err(Error::refused(format!("another session is at work on {label}"))
+        .with_hint("wait for it; if nobody is there any more: SELECT pg_terminate_backend(holder_pid) FROM ebb.split"))
+}
+
+pub(crate) async fn done(connection: &mut PgConnection, label: &str, state: &str, step: usize) -> Result<()> {
+    sql!("split_step").bind(label).bind(state).bind(step as i32).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn copied(connection: &mut PgConnection, label: &str, page: i64) -> Result<()> {
+    sql!("split_page").bind(label).bind(page).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn forget(connection: &mut PgConnection, label: &str) -> Result<()> {
+    sql!("forget_split").bind(label).execute(connection).await?;
+    Ok(())
+}
+
+/// Applies up to so many noted changes; how many.
+pub(crate) async fn apply(connection: &mut PgConnection, label: &str, at_most: u64) -> Result<u64> {
+    let applied: i32 = sqlx::query_scalar("SELECT ebb.split_apply($1, $2)")
+        .persistent(false)
+        .bind(label)
+        .bind(at_most as i32)
+        .fetch_one(connection)
+        .await?;
+    Ok(applied.max(0) as u64)
+}
+
+/// A partition that reaches over more than one period.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Candidate {
+    pub(crate) oid: i64,
+    pub(crate) schema_name: String,
+    pub(crate) table_name: String,
+    pub(crate) relkind: String,
+    pub(crate) lower_bound: String,
+    pub(crate) upper_bound: String,
+    pub(crate) pending: bool,
+    pub(crate) rows: i64,
+    pub(crate) bytes: i64,
+}
+
+impl Candidate {
+    pub(crate) fn relation(&self) -> Relation {
+        Relation::new(&self.schema_name, &self.table_name)
+    }
+}
+
+pub(crate) async fn candidates(
+    connection: &mut PgConnection,
+    parent: u32,
+    kind: &str,
+    by: &str,
+) -> Result<Vec<Candidate>> {
+    Ok(sql!("candidates" as Candidate).bind(i64::from(parent)).bind(kind).bind(by).fetch_all(connection).await?)
+}
+
+/// The oldest value of a column, as text in UTC.
+pub(crate) async fn oldest(connection: &mut PgConnection, of: &Relation, column: &Ident) -> Result<Option<String>> {
+    let sql = format!("SELECT {column}::text FROM ONLY {of} ORDER BY {column} LIMIT 1");
+    Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_optional(connection).await?)
+}
+
+/// A part as the calendar has it: name, from (none: without end), to.
+pub(crate) type Period = (String, Option<String>, String);
+
+/// What the parts are cut from.
+pub(crate) struct Cut<'a> {
+    pub(crate) parent: u32,
+    pub(crate) kind: &'a str,
+    pub(crate) by: &'a str,
+    pub(crate) zone: &'a str,
+    pub(crate) oldest: Option<String>,
+    pub(crate) since: Option<&'a str>,
+}
+
+pub(crate) async fn parts(connection: &mut PgConnection, of: &Candidate, cut: Cut<'_>) -> Result<Vec<Period>> {
+    Ok(sql!("parts" as Period)
+        .bind(i64::from(cut.parent))
+        .bind(cut.kind)
+        .bind(cut.by)
+        .bind(&of.lower_bound)
+        .bind(&of.upper_bound)
+        .bind(cut.oldest)
+        .bind(cut.since)
+        .bind(cut.zone)
+        .fetch_all(connection)
+        .await?)
+}
+
+/// How rows are told apart.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Key {
+    pub(crate) index_name: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) operators: Vec<String>,
+}
+
+pub(crate) async fn key(connection: &mut PgConnection, parent: u32) -> Result<Option<Key>> {
+    Ok(sql!("key" as Key).bind(i64::from(parent)).fetch_optional(connection).await?)
+}
+
+/// What is in the way: what it is, its name, of which table.
+pub(crate) async fn obstacles(
+    connection: &mut PgConnection,
+    parent: u32,
+    partition: i64,
+) -> Result<Vec<(String, String, String)>> {
+    Ok(sql!("obstacles" as (String, String, String))
+        .bind(i64::from(parent))
+        .bind(partition)
+        .fetch_all(connection)
+        .await?)
+}
+
+pub(crate) async fn local_indexes(connection: &mut PgConnection, partition: i64) -> Result<Vec<String>> {
+    Ok(sql!("local_indexes" scalar String).bind(partition).fetch_all(connection).await?)
+}
+
+/// The columns: name, whether generated.
+pub(crate) async fn columns(connection: &mut PgConnection, parent: u32) -> Result<Vec<(String, bool)>> {
+    Ok(sql!("columns" as (String, bool)).bind(i64::from(parent)).fetch_all(connection).await?)
+}
+
+/// The column's type, and the table's owner.
+pub(crate) async fn column_type(
+    connection: &mut PgConnection,
+    parent: u32,
+    column: &Ident,
+) -> Result<(String, String)> {
+    Ok(sql!("column_type" as (String, String))
+        .bind(i64::from(parent))
+        .bind(column.as_str())
+        .fetch_one(connection)
+        .await?)
+}

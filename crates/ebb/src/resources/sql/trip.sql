@@ -1,4 +1,0 @@
--- Too many orphans at once ($2) for the limit ($3, in words): the policy ($1) asks. Expects brake_pkey; locks the row.
-INSERT INTO ebb.brake (policy, due, allowed_before) VALUES ($1, $2, $3)
-ON CONFLICT (policy) DO UPDATE SET due = EXCLUDED.due, allowed_before = EXCLUDED.allowed_before, tripped_at = clock_timestamp(),
-    allow_rows = NULL, allowed_by = NULL, allowed_at = NULL

@@ -1,0 +1,333 @@
+//! Splitting history under load: rows that move between months, go, come back, or lose what they refer to are each in
+//! the right part exactly once; what differs is not put in place; whoever stops in between leaves a table that works.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ebb::partition::adopt::{Progress, Request as Adopt, adopt};
+use ebb::partition::split::{Request, Split, preflight, split};
+use ebb::partition::{Finished, RolledBack, finish, rollback};
+use ebb::policy::Period;
+use ebb_testkit::TestDatabase;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::harness::{Ebb, execute, fetch};
+
+fn request() -> Request {
+    Request { table: "public.t".into(), ..Request::default() }
+}
+
+/// A table with rows from June to November, adopted: history ends with December.
+async fn adopted(create: &str) -> Ebb {
+    let ebb = Ebb::with(create).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let request = Adopt {
+        table: "public.t".into(),
+        column: "created_at".into(),
+        unit: None,
+        by: Period::Month,
+        ahead: 2,
+        keep: None,
+        zone: "UTC".into(),
+        policy: None,
+        guard: None,
+    };
+    adopt(ebb.engine.database(), &request, "test", &mut |_| ()).await.unwrap();
+    ebb
+}
+
+const PLAIN: &str = "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
+    INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', 'old' FROM generate_series(1, 24000) n";
+
+/// Splits until a step with these words begins, and is gone then, as a process that is killed.
+async fn killed_at(ebb: &Ebb, words: &'static str) {
+    let engine = ebb.another(ebb.db.open());
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains(words) => panic!("killed here, as the test wants it"),
+            _ => {}
+        };
+        split(engine.database(), &request(), &mut watch).await
+    });
+    assert!(task.await.is_err_and(|error| error.is_panic()), "no step is called {words}");
+}
+
+async fn done(ebb: &Ebb) -> Split {
+    split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap()
+}
+
+/// The rows, and how many of them are where their month is.
+async fn sums(ebb: &Ebb) -> String {
+    ebb.db.scalar("SELECT count(*) || ' ' || COALESCE(sum(hashtext(t::text)::int8), 0) FROM public.t").await
+}
+
+const SUMS: &str = "SELECT (SELECT count(*) || ' ' || COALESCE(sum(hashtext(id || ' ' || created_at || ' ' || v)::int8), 0) FROM public.t),
+                           (SELECT count(*) || ' ' || COALESCE(sum(hashtext(id || ' ' || created_at || ' ' || v)::int8), 0) FROM public.ledger)";
+
+async fn compare(db: &TestDatabase, when: &str) {
+    let row = sqlx::query(SUMS).fetch_one(db.pool()).await.unwrap();
+    assert_eq!(row.get::<String, _>(0), row.get::<String, _>(1), "{when}");
+}
+
+/// Writes until told to stop, to the table and to the ledger in the same transaction: new rows in every month, updates
+/// that move rows to another, deletes, ON CONFLICT, and what rows refer to goes with the last of them. Every other
+/// transaction looks through one snapshot, which is older than what the split does meanwhile.
+async fn write(
+    db: Arc<TestDatabase>,
+    writer: i64,
+    whole: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+) {
+    let mut n = 0_i64;
+    while !over.load(Ordering::Relaxed) {
+        n += 1;
+        let (id, month, other) = (writer * 10_000_000 + n, n % 6 + 6, (n / 7) % 6 + 6);
+        let (earlier, old) = (writer * 10_000_000 + n / 2, (n * 37) % 6_600 * 3 + writer);
+        // Once the table is whole again its key is the id alone.
+        let upsert =
+            if whole.load(Ordering::Relaxed) { "DO NOTHING" } else { "(id, created_at) DO UPDATE SET v = 'again'" };
+        let (at, moved) = (format!("2026-{month:02}-11 10:00+00"), format!("2026-{other:02}-20 12:30+00"));
+        let both = |statement: &str| {
+            ["t", "ledger"].map(|table| statement.replace("TABLE", &format!("public.{table}"))).join("; ")
+        };
+        let sql = match n % 7 {
+            0 => both(&format!("DELETE FROM TABLE WHERE id = {earlier}")),
+            1 => both(&format!("UPDATE TABLE SET v = v || 'u' WHERE id IN ({earlier}, {old})")),
+            2 => both(&format!("UPDATE TABLE SET created_at = '{moved}', v = 'moved' WHERE id IN ({earlier}, {old})")),
+            3 => {
+                both(&format!("INSERT INTO TABLE (id, created_at, v) VALUES ({id}, '{at}', 'i') ON CONFLICT {upsert}"))
+            }
+            4 => both(&format!(
+                "DELETE FROM TABLE WHERE id = {old}; INSERT INTO TABLE (id, created_at, v) VALUES ({old}, '{at}', 'back')"
+            )),
+            // What the row refers to goes in the same transaction as the row.
+            5 => format!(
+                "INSERT INTO public.site VALUES ({id}); INSERT INTO public.t (id, created_at, v, site) VALUES ({id}, '{at}', 'i', {id}); \
+                 DELETE FROM public.t WHERE id = {id}; DELETE FROM public.site WHERE id = {id}"
+            ),
+            _ => both(&format!("INSERT INTO TABLE (id, created_at, v) VALUES ({id}, '{at}', 'i')")),
+        };
+        let level = if n % 2 == 0 { "REPEATABLE READ" } else { "READ COMMITTED" };
+        loop {
+            let all = format!("BEGIN ISOLATION LEVEL {level}; {sql}; COMMIT");
+            let mut client = db.pool().acquire().await.unwrap();
+            let Err(error) = sqlx::raw_sql(AssertSqlSafe(all.clone())).execute(&mut *client).await else { break };
+            sqlx::raw_sql("ROLLBACK").execute(&mut *client).await.unwrap();
+            // Two writers may meet on a row; that is their own affair.
+            let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
+            assert!(["40001", "40P01"].contains(&code.as_str()), "a writer was refused: {error}\nin {all}");
+        }
+        written.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_is_split_and_rolled_back_under_writes_without_losing_one() {
+    let ebb = adopted(
+        "CREATE TABLE public.site (id bigint PRIMARY KEY);
+         INSERT INTO public.site VALUES (0);
+         CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL, site bigint NOT NULL DEFAULT 0 REFERENCES public.site);
+         CREATE INDEX ON public.t (site); CREATE INDEX ON public.t (created_at);
+         INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', 'old' FROM generate_series(1, 20000) n;
+         CREATE TABLE public.ledger (id bigint, created_at timestamptz, v text NOT NULL, PRIMARY KEY (id, created_at));
+         INSERT INTO public.ledger SELECT id, created_at, v FROM public.t",
+    )
+    .await;
+    let Ebb { db, engine, .. } = ebb;
+    let (db, over, written) = (Arc::new(db), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let whole = Arc::new(AtomicBool::new(false));
+    let writer = |n| write(db.clone(), n, whole.clone(), over.clone(), written.clone());
+    let writers: Vec<_> = (1..=3).map(|n| tokio::spawn(writer(n))).collect();
+    let looks = tokio::spawn({
+        let (db, over) = (db.clone(), over.clone());
+        async move {
+            while !over.load(Ordering::Relaxed) {
+                compare(&db, "while it happens").await;
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        }
+    });
+    let more = |count: u64| {
+        let (written, over) = (written.clone(), over.clone());
+        async move {
+            let until = written.load(Ordering::Relaxed) + count;
+            ebb_testkit::eventually(crate::harness::SOON, || async {
+                written.load(Ordering::Relaxed) >= until || over.load(Ordering::Relaxed)
+            })
+            .await;
+        }
+    };
+    more(50).await;
+    let done = split(engine.database(), &request(), &mut |_| ()).await.unwrap();
+    assert_eq!(done.parts.len(), 7, "{:?}", done.parts);
+    more(200).await;
+    compare(&db, "split").await;
+    let outside: i64 = db
+        .scalar(
+            "SELECT count(*) FROM public.t WHERE tableoid::regclass::text <> 'public.t_' || to_char(created_at AT TIME ZONE 'UTC', 'YYYY_MM')
+             AND tableoid::regclass::text <> 't_' || to_char(created_at AT TIME ZONE 'UTC', 'YYYY_MM')",
+        )
+        .await;
+    assert_eq!(outside, 0, "every row is in its month");
+    whole.store(true, Ordering::Relaxed);
+    more(20).await;
+    rollback(engine.database(), "public.t", "test", &mut |_| ()).await.unwrap();
+    more(100).await;
+    over.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    looks.await.unwrap();
+    compare(&db, "back").await;
+    assert!(matches!(finish(engine.database(), "public.t", &mut |_| ()).await.unwrap(), Finished::RolledBack(_)));
+    compare(&db, "finished").await;
+    let kind: String = db.scalar("SELECT relkind::text FROM pg_class WHERE oid = 'public.t'::regclass").await;
+    assert_eq!(kind, "r");
+    let left: i64 = db
+        .scalar("SELECT count(*) FROM pg_class WHERE relname LIKE 'ebb\\_%' AND relnamespace = 'public'::regnamespace")
+        .await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn what_happens_while_nobody_splits_is_there_when_somebody_goes_on() {
+    let ebb = adopted(PLAIN).await;
+    killed_at(&ebb, "let the parts stand alone").await;
+    // Also what comes by replication, which sets off no ordinary trigger.
+    ebb.db.execute("SET session_replication_role = replica; UPDATE public.t SET v = 'replicated' WHERE id = 7; RESET session_replication_role").await;
+    ebb.db
+        .execute(
+            "INSERT INTO public.t VALUES (50001, '2026-07-07', 'new'); UPDATE public.t SET created_at = '2026-11-02' WHERE id = 3;
+             DELETE FROM public.t WHERE id = 5; DELETE FROM public.t WHERE id = 6; INSERT INTO public.t VALUES (6, '2026-08-08', 'again')",
+        )
+        .await;
+    killed_at(&ebb, "compare the rows").await;
+    ebb.db.execute("UPDATE public.t SET id = 60002 WHERE id = 9; UPDATE public.t SET v = 'late' WHERE id = 10").await;
+    killed_at(&ebb, "put the parts in its place").await;
+    ebb.db.execute("UPDATE public.t SET v = 'later' WHERE id = 11").await;
+    let before = sums(&ebb).await;
+    done(&ebb).await;
+    assert_eq!(sums(&ebb).await, before);
+    assert_eq!(
+        ebb.list("v", "public.t WHERE id IN (3, 7, 10, 11, 50001, 6)").await,
+        "again,late,later,new,old,replicated"
+    );
+    // The old partition takes no more rows, and goes.
+    let refused =
+        sqlx::raw_sql("INSERT INTO public.t_history VALUES (1, '2026-07-01', 'x')").execute(ebb.db.pool()).await;
+    assert!(refused.unwrap_err().to_string().contains("ebb_split_over"));
+    assert_eq!(finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap(), Finished::Split);
+    assert_eq!(sums(&ebb).await, before);
+    let left: i64 = ebb
+        .db
+        .scalar(
+            "SELECT count(*) FROM pg_class WHERE relname ~ '^ebb_|history' AND relnamespace = 'public'::regnamespace",
+        )
+        .await;
+    assert_eq!(left, 0);
+    let error = split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap_err();
+    assert!(error.to_string().contains("nothing to split"), "{error}");
+}
+
+#[tokio::test]
+async fn a_truncate_in_mid_split_empties_the_parts_too() {
+    let ebb = adopted(PLAIN).await;
+    killed_at(&ebb, "let the parts stand alone").await;
+    ebb.db
+        .execute(
+            "TRUNCATE public.t; INSERT INTO public.t VALUES (1, '2026-06-05', 'after'), (2, '2026-10-05', 'after')",
+        )
+        .await;
+    killed_at(&ebb, "put the parts in its place").await;
+    ebb.db.execute("INSERT INTO public.t VALUES (3, '2026-10-06', 'first'); TRUNCATE public.t; INSERT INTO public.t VALUES (4, '2026-09-05', 'last')").await;
+    done(&ebb).await;
+    assert_eq!(ebb.list("id || v", "public.t").await, "4last");
+}
+
+#[tokio::test]
+async fn parts_that_differ_are_not_put_in_place_and_a_split_can_be_taken_back() {
+    let ebb = adopted(PLAIN).await;
+    let before = sums(&ebb).await;
+    killed_at(&ebb, "compare the rows").await;
+    ebb.db
+        .execute(
+            "DELETE FROM public.t_2026_07 WHERE id = 5000; UPDATE public.t_2026_08 SET v = 'other' WHERE id = 10000",
+        )
+        .await;
+    let error = split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap_err();
+    assert!(error.to_string().contains("public.t_2026_07 has 4463 rows, and 4464 belong there"), "{error}");
+    assert!(error.to_string().contains("public.t_2026_08"), "equal in number is not equal: {error}");
+    let error = finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap_err();
+    assert!(error.to_string().contains("is still splitting"), "{error}");
+    assert_eq!(rollback(ebb.engine.database(), "public.t", "test", &mut |_| ()).await.unwrap(), RolledBack::Unsplit);
+    assert_eq!(sums(&ebb).await, before);
+    let left: i64 = ebb
+        .db
+        .scalar(
+            "SELECT count(*) FROM pg_class WHERE relname ~ '^ebb_|t_2026' AND relnamespace = 'public'::regnamespace",
+        )
+        .await;
+    let triggers: i64 =
+        ebb.db.scalar("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.t_history'::regclass").await;
+    assert_eq!((left, triggers), (0, 0), "nothing is left of it");
+    assert_eq!(done(&ebb).await.parts.len(), 7, "and it can be done again");
+    assert_eq!(sums(&ebb).await, before);
+}
+
+#[tokio::test]
+async fn what_would_break_a_split_is_named_and_nothing_is_changed() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint, created_at timestamptz NOT NULL, v text);
+         INSERT INTO public.t SELECT n, timestamptz '1970-01-02' + n * interval '20 years', 'old' FROM generate_series(0, 2) n",
+    )
+    .await;
+    ebb.db
+        .execute(
+            "CREATE FUNCTION public.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+             CREATE TRIGGER own BEFORE INSERT ON public.t_history FOR EACH ROW EXECUTE FUNCTION public.f();
+             CREATE PUBLICATION everything FOR ALL TABLES",
+        )
+        .await;
+    let look = async |request: &Request| {
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        preflight(&mut tx, request).await
+    };
+    let found = look(&request()).await.unwrap();
+    assert!(found.plan.is_none());
+    let said: String = found.findings.refusals.iter().map(|one| format!("{} => {}\n", one.what, one.fix)).collect();
+    for part in [
+        "no key that tells its rows apart",
+        "more than 500 parts => let the old ones share one part: --since",
+        "trigger own belongs to",
+        "publication everything publishes whatever",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    let error = split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap_err();
+    assert!(error.is_refused(), "{error}");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0);
+    ebb.db
+        .execute(
+            "DROP PUBLICATION everything; DROP TRIGGER own ON public.t_history; ALTER TABLE public.t ADD PRIMARY KEY (id, created_at);
+             CREATE TABLE public.child (t bigint, at timestamptz, FOREIGN KEY (t, at) REFERENCES public.t)",
+        )
+        .await;
+    let since = Request { since: Some("2026-10-01".into()), ..request() };
+    let found = look(&since).await.unwrap();
+    assert!(
+        found.findings.refusals[0].what.contains("foreign key child_t_at_fkey of public.child references this table"),
+        "{:?}",
+        found.findings
+    );
+    ebb.db.execute("DROP TABLE public.child").await;
+    let made = split(ebb.engine.database(), &since, &mut |_| ()).await.unwrap();
+    assert_eq!(made.parts, ["public.t_before_2026_10", "public.t_2026_10", "public.t_2026_11", "public.t_2026_12"]);
+    // Nothing is refused that was not before.
+    let mut client = ebb.client().await;
+    execute(&mut client, "INSERT INTO public.t VALUES (9, '1900-01-01', 'older')").await;
+    assert_eq!(fetch::<i64>(&mut client, "SELECT count(*) FROM public.t_before_2026_10").await, 4);
+    let unknown = Request { partition: Some("public.t_2026_11".into()), ..request() };
+    assert!(look(&unknown).await.unwrap_err().to_string().contains("reaches over several periods"));
+}
