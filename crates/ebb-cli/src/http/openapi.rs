@@ -141,7 +141,7 @@ fn idempotency_key() -> Parameter {
 }
 
 fn if_match() -> Parameter {
-    let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^\"?[0-9]{1,18}\"?$"));
+    let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(\"[0-9]{1,18}\"|[0-9]{1,18})$"));
     ParameterBuilder::new()
         .name("If-Match")
         .parameter_in(ParameterIn::Header)

@@ -241,11 +241,12 @@ async fn put(
     headers: HeaderMap,
     super::extract::Json(request): super::extract::Json<PutRequest>,
 ) -> Result<Response, Problem> {
+    let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
         let (changes, plan) = preview(&surface, &name, &request.spec).await?;
         return Ok(Json(PutAnswer::Preview(PreviewAnswer { changes, plan })).into_response());
     }
-    let expected = expected(&headers)?.or(request.version).ok_or_else(|| {
+    let expected = expected.ok_or_else(|| {
         Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
             .hint("send If-Match with the ETag of the policy, or `version` in the body")
     })?;

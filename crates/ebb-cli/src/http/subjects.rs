@@ -31,10 +31,10 @@ pub(super) fn router() -> OpenApiRouter<Surface> {
 #[into_params(parameter_in = Path)]
 struct Of {
     /// The retain policy.
-    #[param(min_length = 1, max_length = 100)]
+    #[param(min_length = 1)]
     policy: String,
     /// The primary key as text; of several columns a JSON array of texts.
-    #[param(min_length = 1, max_length = 1024)]
+    #[param(min_length = 1)]
     id: String,
 }
 

@@ -26,10 +26,10 @@ pub(super) fn router() -> OpenApiRouter<Surface> {
 #[into_params(parameter_in = Path)]
 struct Of {
     /// The retain policy.
-    #[param(min_length = 1, max_length = 100)]
+    #[param(min_length = 1)]
     name: String,
     /// The tenant, as its column says.
-    #[param(min_length = 1, max_length = 255)]
+    #[param(min_length = 1)]
     tenant: String,
 }
 

@@ -26,6 +26,7 @@ use sqlx::PgConnection;
 pub use consent::Consent;
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
+pub(crate) use report::observe;
 pub use report::{Deleted, Erased, Premature, Report, report};
 pub use store::{Deletion, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
