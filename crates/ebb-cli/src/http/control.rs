@@ -136,7 +136,11 @@ pub(crate) async fn lift_pause(
     if name != ALL && !control::pauses(&mut tx).await?.iter().any(|pause| pause.name == name) {
         work(&mut tx, name).await?;
     }
-    let resumed = control::resume(&mut tx, name, allow, by).await?;
+    let resumed = control::resume(&mut tx, name, allow, by).await.map_err(|error| match error.is_usage() {
+        // There is no brake to pass.
+        true => Problem::new(Sort::Conflict, error.to_string()).hint(error.hint().unwrap_or_default()),
+        false => error.into(),
+    })?;
     let pauses = control::pauses(&mut tx).await?;
     tx.commit().await?;
     Ok((resumed, pauses))

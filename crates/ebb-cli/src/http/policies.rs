@@ -241,6 +241,9 @@ async fn put(
     headers: HeaderMap,
     super::extract::Json(request): super::extract::Json<PutRequest>,
 ) -> Result<Response, Problem> {
+    if request.version.is_some_and(|version| version < 0) {
+        return Err(Problem::field("version", "is never negative"));
+    }
     let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
         let (changes, plan) = preview(&surface, &name, &request.spec).await?;
