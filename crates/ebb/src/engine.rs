@@ -462,6 +462,7 @@ impl Roster for Duties {
     fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
         async move {
             resources::observe(database).await?;
+            retain::observe(database).await?;
             crate::status::observe(database).await?;
             schedule::observe(database).await
         }

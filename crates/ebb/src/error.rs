@@ -19,6 +19,7 @@ struct Inner {
 enum Kind {
     Config,
     Usage,
+    Unknown,
     Refused,
     Fenced,
     Superseded,
@@ -43,6 +44,11 @@ impl Error {
     /// A caller asked for something that cannot be asked for.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
+    }
+
+    /// A caller named something that is not there.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unknown, message)
     }
 
     /// Ebb could do it and will not: a rule stands in the way.
@@ -111,7 +117,12 @@ impl Error {
 
     /// The call was wrong.
     pub fn is_usage(&self) -> bool {
-        self.0.kind == Kind::Usage
+        matches!(self.0.kind, Kind::Usage | Kind::Unknown)
+    }
+
+    /// The call was wrong because what it names is not there.
+    pub fn is_unknown(&self) -> bool {
+        self.0.kind == Kind::Unknown
     }
 
     /// A rule stands in the way.

@@ -12,7 +12,26 @@ use super::text::{count, number, time};
 use crate::http::{Query, Surface, Verified, verify};
 
 const PAGE: i64 = 50;
-const ACTIONS: [&str; 6] = ["expire", "policy", "pause", "resume", "trigger", "token"];
+const ACTIONS: [&str; 18] = [
+    "expire",
+    "erase",
+    "delete",
+    "restore",
+    "hold",
+    "release",
+    "erase_requested",
+    "override",
+    "floor",
+    "partition",
+    "drop",
+    "policy",
+    "pause",
+    "resume",
+    "trigger",
+    "retry",
+    "cancel",
+    "token",
+];
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Search {
@@ -43,7 +62,7 @@ pub(super) async fn page(
         "/audit",
         "Audit",
         html! {
-            div.head { h1 { "Audit" } form method="get" action="/audit" { button.main name="verify" value="1" { "Verify the chain" } } }
+            div.head { h1 { "Audit" } div.actions { a.button href="/audit/report" { "Report" } form method="get" action="/audit" { button.main name="verify" value="1" { "Verify the chain" } } } }
             @if let Some(verified) = verified { (proof(verified)) }
             section.panel {
                 div.pad { form.filters method="get" action="/audit" {
@@ -69,17 +88,18 @@ fn table(records: &[Record]) -> Markup {
     }
     html! {
         div.scroll { table {
-            thead { tr { th.n { "#" } th { "When" } th { "What" } th { "Policy" } th.n { "Rows" } th.wide { "Due from – to" } th { "Who" } } }
+            thead { tr { th.n { "#" } th { "When" } th { "What" } th { "Policy" } th.n { "Rows" } th.wide { "Due from – to" } th { "Who" } th.wide { "Proof" } } }
             tbody {
                 @for record in records {
                     tr {
                         td.n { (record.id) }
                         td { (time(record.at)) }
                         td { span.badge { (record.action) } @if let Some(relation) = &record.relation { div.sub { code { (relation) } } } }
-                        td { @if let Some(policy) = &record.policy { @if policy == "*" || policy == "keep" { (policy) } @else { a href=(path(policy)) { (policy) } } @if let Some(version) = record.policy_version { div.sub { "version " (version) } } } }
+                        td { @if let Some(policy) = &record.policy { @if ["*", "keep", "events", "audit"].contains(&policy.as_str()) { (policy) } @else { a href=(path(policy)) { (policy) } } @if let Some(version) = record.policy_version { div.sub { "version " (version) } } } }
                         td.n { @if record.relation.is_some() { (count(record.rows)) } }
                         td.wide { @if let (Some(from), Some(to)) = (record.due_from, record.due_to) { (time(from)) div.sub { (time(to)) } } @else if record.details != "{}" { details { summary.small { "details" } code { (record.details) } } } }
                         td { (record.by) @if let Some(node) = &record.node { @if node != &record.by { div.sub { (node) } } } }
+                        td.wide { a href={ "/v1/audit/receipts/" (record.id) } download={ "receipt-" (record.id) ".json" } { "Receipt" } }
                     }
                 }
             }

@@ -2,10 +2,12 @@
 //! those who do not see it.
 
 use ebb::audit::Moment;
+use ebb::schedule::Lateness;
 use ebb::view::{Hour, Sample};
 use maud::{Markup, html};
 
-use super::text::{count, number};
+use super::text::{count, number, span};
+use super::upcoming::Ahead;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 150.0;
@@ -58,6 +60,98 @@ pub(super) fn line(samples: &[Sample], what: &str) -> Markup {
             text x="0" y=(HEIGHT - 3.0) { (clock(first.at)) }
             text x=(WIDTH) y=(HEIGHT - 3.0) text-anchor="end" { (clock(last.at)) " UTC" }
         }
+    }
+}
+
+/// How late deliveries were, step by step.
+pub(super) fn histogram(lateness: Option<&Lateness>) -> Markup {
+    let total = lateness.map_or(0, |lateness| lateness.steps.iter().map(|(_, events)| events).sum::<i64>());
+    let Some(lateness) = lateness.filter(|_| total > 0) else {
+        return html! { div.empty { "Nothing was delivered in this time." } };
+    };
+    let most = lateness.steps.iter().map(|(_, events)| *events).max().unwrap_or(1).max(1) as f64;
+    let step = WIDTH / lateness.steps.len() as f64;
+    html! {
+        svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "How late " (count(total)) " deliveries were" } {
+            line.axis x1="0" x2=(WIDTH) y1=(FLOOR) y2=(FLOOR) {}
+            @for (i, (end, events)) in lateness.steps.iter().enumerate() {
+                @let height = (*events as f64 / most * (FLOOR - 26.0)).max(if *events > 0 { 2.0 } else { 0.0 });
+                @let x = i as f64 * step + step * 0.1;
+                @let name = end.map_or_else(|| "more".to_owned(), |end| format!("< {}", span(end)));
+                g {
+                    title { (name) " late: " (count(*events)) " events" }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
+                    rect class={ "bar" @if i >= 4 { " late" } } x=(round(x)) y=(round(FLOOR - height)) width=(round(step * 0.8)) height=(round(height)) rx="2" {}
+                    @if *events > 0 { text x=(round(x + step * 0.4)) y=(round(FLOOR - height - 5.0)) text-anchor="middle" { (short(*events)) } }
+                }
+                text x=(round(x + step * 0.4)) y=(HEIGHT - 3.0) text-anchor="middle" { (name) }
+            }
+        }
+    }
+}
+
+/// A number for each day, named by the day.
+pub(super) fn days(days: &[(String, i64)]) -> Markup {
+    if days.is_empty() {
+        return html! { div.empty { "Nothing in this time." } };
+    }
+    let most = days.iter().map(|(_, rows)| *rows).max().unwrap_or(1).max(1) as f64;
+    let total: i64 = days.iter().map(|(_, rows)| rows).sum();
+    let (wide, step) = (2.0 * WIDTH, 2.0 * WIDTH / days.len().max(14) as f64);
+    html! {
+        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ "Rows by day, " (count(total)) " in all" } {
+            line.axis x1="0" x2=(wide) y1=(FLOOR) y2=(FLOOR) {}
+            @for (i, (day, rows)) in days.iter().enumerate() {
+                @let height = (*rows as f64 / most * (FLOOR - 14.0)).max(if *rows > 0 { 2.0 } else { 0.0 });
+                @let x = i as f64 * step + step * 0.12;
+                g {
+                    title { (day) ": " (count(*rows)) }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
+                    rect.bar x=(round(x)) y=(round(FLOOR - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
+                }
+                @if i % (days.len() / 8).max(1) == 0 { text x=(round(x)) y=(HEIGHT - 3.0) { (day.get(5..).unwrap_or(day)) } }
+            }
+            text x="0" y="11" { (short(most as i64)) }
+        }
+    }
+}
+
+/// What falls due on each day to come: rows as bars, days with subjects or events marked below.
+pub(super) fn ahead(days: Option<&[Ahead]>) -> Markup {
+    let Some(days) = days else {
+        return html! { div.empty { "It is being counted, and shown with the next look." } };
+    };
+    let most = days.iter().map(|day| day.rows).max().unwrap_or(1).max(1) as f64;
+    let (wide, step) = (2.0 * WIDTH, 2.0 * WIDTH / days.len().max(1) as f64);
+    let sum = |of: fn(&Ahead) -> i64| days.iter().map(of).sum::<i64>();
+    let (rows, subjects, events) = (sum(|day| day.rows), sum(|day| day.subjects), sum(|day| day.events));
+    html! {
+        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ (count(rows)) " rows, " (count(subjects)) " subjects and " (count(events)) " events fall due" } {
+            line.axis x1="0" x2=(wide) y1=(FLOOR - 8.0) y2=(FLOOR - 8.0) {}
+            @for (i, day) in days.iter().enumerate() {
+                @let height = (day.rows as f64 / most * (FLOOR - 24.0)).max(if day.rows > 0 { 2.0 } else { 0.0 });
+                @let x = i as f64 * step + step * 0.12;
+                g {
+                    title { (day.day) ": " (count(day.rows)) " rows, " (count(day.subjects)) " subjects, " (count(day.events)) " events" }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR + 8.0) fill="transparent" {}
+                    rect.bar x=(round(x)) y=(round(FLOOR - 8.0 - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
+                    @if day.subjects > 0 { circle.bad cx=(round(x + step * 0.38)) cy=(FLOOR - 1.0) r="3" {} }
+                    @if day.events > 0 { circle.late cx=(round(x + step * 0.38)) cy=(FLOOR + 7.0) r="3" {} }
+                }
+                @if i % 15 == 0 { text x=(round(x)) y=(HEIGHT - 1.0) { (day.day.get(5..).unwrap_or(&day.day)) } }
+            }
+            @if rows > 0 { text x="0" y="11" { (short(most as i64)) } }
+        }
+        p.legend { span.past { (count(rows)) " rows" } span.due-subjects { (count(subjects)) " subjects" } span.due-events { (count(events)) " events" } }
+    }
+}
+
+/// A count in few characters.
+fn short(value: i64) -> String {
+    match value {
+        0..=9_999 => count(value),
+        10_000..=9_999_999 => format!("{}k", value / 1_000),
+        _ => format!("{}M", value / 1_000_000),
     }
 }
 

@@ -6,12 +6,19 @@ mod assets;
 mod audit;
 mod chart;
 mod docs;
+mod events;
 mod frame;
 mod overview;
+mod partitions;
 mod policies;
 mod policy;
+mod report;
+mod resources;
 mod session;
+mod subjects;
 mod text;
+mod tree;
+mod upcoming;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
@@ -20,6 +27,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::http::Surface;
+
+pub(crate) use upcoming::Upcoming;
 
 /// Styles and scripts are files of ours, nothing else is loaded, nobody frames a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -34,7 +43,19 @@ pub(crate) fn router(document: &utoipa::openapi::OpenApi) -> Router<Surface> {
         .route("/policies/{name}/pause", post(policy::pause))
         .route("/policies/{name}/resume", post(policy::resume))
         .route("/policies/{name}/edit", get(policy::edit).post(policy::save))
+        .route("/events", get(events::page))
+        .route("/events/retry", get(events::ask_retry_all).post(events::retry_all))
+        .route("/events/{id}", get(events::one))
+        .route("/events/{id}/retry", get(events::ask_retry).post(events::retry))
+        .route("/events/{id}/cancel", get(events::ask_cancel).post(events::cancel))
+        .route("/subjects", get(subjects::page))
+        .route("/subjects/{policy}/{id}", get(subjects::one))
+        .route("/subjects/{policy}/{id}/{act}", get(subjects::ask).post(subjects::act))
+        .route("/partitions", get(partitions::page))
+        .route("/resources", get(resources::page))
+        .route("/resources/{policy}/{name}/drop", get(resources::ask_drop).post(resources::drop_now))
         .route("/audit", get(audit::page))
+        .route("/audit/report", get(report::page))
         .route("/login", get(session::page).post(session::login))
         .route("/logout", post(session::logout))
         .merge(docs::router(document))

@@ -21,10 +21,18 @@ pub(super) async fn page(visitor: Visitor, State(surface): State<Surface>) -> Re
     let pending = view::samples(&mut tx, "records_pending", None, HOURS, 96).await?;
     let runs = view::runs(&mut tx, &RunFilter { limit: Some(10), ..RunFilter::default() }).await?;
     tx.commit().await?;
-    Ok(frame::page(&visitor, "/", "Overview", content(&status, &hours, &pending, &runs)))
+    let ahead = surface.upcoming.look(&surface.engine);
+    let ahead = ahead.as_deref().map(Vec::as_slice);
+    Ok(frame::page(&visitor, "/", "Overview", content(&status, &hours, &pending, &runs, ahead)))
 }
 
-fn content(status: &Status, hours: &[Hour], pending: &[Sample], runs: &[Run]) -> Markup {
+fn content(
+    status: &Status,
+    hours: &[Hour],
+    pending: &[Sample],
+    runs: &[Run],
+    ahead: Option<&[super::upcoming::Ahead]>,
+) -> Markup {
     html! {
         div.head { h1 { "Overview" } span.soft.small { "as of " (ago(status.at)) } }
         (banner(&troubles(status)))
@@ -33,6 +41,7 @@ fn content(status: &Status, hours: &[Hour], pending: &[Sample], runs: &[Run]) ->
             section.panel { header { h2 { "Rows removed" } span.soft.small { "by hour, last 24" } } div.pad { (chart::hours(hours)) } }
             section.panel { header { h2 { "Backlog" } span.soft.small { "rows due and not done, last 24 hours" } } div.pad { (chart::line(pending, "Rows due")) } }
         }
+        section.panel { header { h2 { "What falls due" } span.soft.small { "by day, the next 90" } } div.pad { (chart::ahead(ahead)) } }
         section.panel {
             header { h2 { "At work" } span.soft.small { (nodes(status)) } }
             (at_work(status))
@@ -45,13 +54,13 @@ fn content(status: &Status, hours: &[Hour], pending: &[Sample], runs: &[Run]) ->
 struct Concern {
     bad: bool,
     text: String,
-    policy: Option<String>,
+    href: Option<String>,
 }
 
 fn troubles(status: &Status) -> Vec<Concern> {
     let mut found = Vec::new();
     let mut add = |bad: bool, text: String, policy: Option<&str>| {
-        found.push(Concern { bad, text, policy: policy.map(str::to_owned) });
+        found.push(Concern { bad, text, href: policy.map(policies::path) });
     };
     if !status.nodes.iter().any(|node| node.alive) {
         add(true, "No node is alive: nothing is being done.".into(), None);
@@ -76,6 +85,28 @@ fn troubles(status: &Status) -> Vec<Concern> {
     if status.at != status.policy_time && moved(status) {
         add(false, format!("The clock that policies go by was moved: it says {}.", status.policy_time), None);
     }
+    found.extend(event_troubles(status));
+    found
+}
+
+fn event_troubles(status: &Status) -> Vec<Concern> {
+    let mut found = Vec::new();
+    let mut add = |bad: bool, text: String, query: String| {
+        found.push(Concern { bad, text, href: Some(format!("/events{query}")) });
+    };
+    for sink in &status.events.sinks {
+        let name = &sink.sink;
+        if sink.dead > 0 {
+            let text = format!("{} events for {name} could not be delivered: they are dead letters.", count(sink.dead));
+            add(true, text, format!("?state=dead&sink={name}"));
+        }
+        if sink.state == "stopped" {
+            add(true, format!("The sink {name} was stopped."), String::new());
+        }
+    }
+    if status.events.recovery_mode {
+        add(false, "Events are being caught up with: more than ten are overdue.".into(), String::new());
+    }
     found
 }
 
@@ -96,7 +127,7 @@ fn banner(troubles: &[Concern]) -> Markup {
                     strong { @if some.len() == 1 { "One thing needs attention" } @else { (some.len()) " things need attention" } }
                     ul {
                         @for trouble in some.iter().take(8) {
-                            li { @match &trouble.policy { Some(name) => a href=(policies::path(name)) { (trouble.text) }, None => (trouble.text) } }
+                            li { @match &trouble.href { Some(href) => a href=(href) { (trouble.text) }, None => (trouble.text) } }
                         }
                         @if some.len() > 8 { li { "and " (some.len() - 8) " more" } }
                     }
@@ -119,9 +150,9 @@ fn tiles(status: &Status, hours: &[Hour]) -> Markup {
             (tile("Due now", &number(due), html! { @match oldest { Some(at) => { "oldest " (ago(at)) }, None => "rows, at the last look" } }))
             (tile("Removed, 24 hours", &count(removed), html! { "rows" }))
             (tile("Runs, 24 hours", &count(runs), html! { @if failed > 0 { (badge("failed")) " " (count(failed)) } @else { "none failed" } }))
+            (tile("Events due", &count(status.events.sinks.iter().map(|sink| sink.due).sum()), html! { a href="/events" { (count(status.events.sinks.iter().filter_map(|sink| sink.done_last_hour).sum())) " delivered in the last hour" } }))
             (tile("Policies", &number(status.policies.len() as u64), html! { (status.policies.iter().filter(|p| p.state == "active").count()) " active" }))
-            (tile("Nodes", &number(alive as u64), html! { "alive" }))
-            (tile("Unsealed records", &format!("{}{}", count(status.audit.unsealed), if status.audit.more { "+" } else { "" }), html! { "in the audit" }))
+            (tile("Nodes", &number(alive as u64), html! { "alive, " (count(status.audit.unsealed)) @if status.audit.more { "+" } " records unsealed" }))
         }
     }
 }
@@ -177,11 +208,12 @@ pub(super) fn run_table(runs: &[Run]) -> Markup {
                         td { (ago(run.started_at)) }
                         td { @if run.policy == "keep" { "keep" } @else { a href=(policies::path(&run.policy)) { (run.policy) } } }
                         td.wide { code { (run.table_name) } }
-                        td { (badge(&run.status)) @if let Some(error) = &run.error { div.sub { (error) } } }
+                        td { (badge(&run.status)) }
                         td.n { (count(run.rows)) }
                         td.n { (seconds(run.seconds)) }
                         td.n.wide { @if let Some(rate) = run.rows_per_second { (number(rate as u64)) } @else { "–" } }
                     }
+                    @if let Some(error) = &run.error { tr.why { td colspan="7" { div.sub { (error) } } } }
                 }
             }
         } }

@@ -3,7 +3,6 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use ebb::control;
 use ebb::plan::PolicyPlan;
 use ebb::policy::{self, Spec, Stored};
 use ebb::status::PolicyStatus;
@@ -20,7 +19,7 @@ use super::policies::path;
 use super::session::{Form, Nothing, Visitor};
 use super::text::{ago, badge, count, number, seconds, time};
 use crate::cli::words;
-use crate::http::{KeyChange, Path, Problem, Surface, find_policy, preview_policy};
+use crate::http::{KeyChange, Path, Surface, find_policy, lift_pause, preview_policy, put_pause, trigger};
 
 pub(super) async fn page(
     visitor: Visitor,
@@ -197,14 +196,8 @@ pub(super) async fn run(
     _form: Form<Nothing>,
 ) -> Result<Response, Trouble> {
     visitor.must(Role::Operate)?;
-    let mut tx = surface.engine.database().read().await?;
-    find_policy(&mut tx, &name).await?;
-    let units = control::trigger(&mut tx, &name, None, &visitor.caller.name).await?;
-    tx.commit().await?;
-    match units {
-        0 => Err(Problem::invalid(format!("no node has taken up {name} yet")).into()),
-        _ => Ok(Redirect::to(&path(&name)).into_response()),
-    }
+    trigger(&surface, &name, None, &visitor.caller.name).await?;
+    Ok(Redirect::to(&path(&name)).into_response())
 }
 
 pub(super) async fn pause(
@@ -214,10 +207,7 @@ pub(super) async fn pause(
     _form: Form<Nothing>,
 ) -> Result<Response, Trouble> {
     visitor.must(Role::Operate)?;
-    let mut tx = surface.engine.database().read().await?;
-    find_policy(&mut tx, &name).await?;
-    control::pause(&mut tx, &name, Some("from the dashboard"), &visitor.caller.name).await?;
-    tx.commit().await?;
+    put_pause(&surface, &name, Some("from the dashboard"), &visitor.caller.name).await?;
     Ok(Redirect::to(&path(&name)).into_response())
 }
 
@@ -228,10 +218,7 @@ pub(super) async fn resume(
     _form: Form<Nothing>,
 ) -> Result<Response, Trouble> {
     visitor.must(Role::Operate)?;
-    let mut tx = surface.engine.database().read().await?;
-    find_policy(&mut tx, &name).await?;
-    control::resume(&mut tx, &name, None, &visitor.caller.name).await?;
-    tx.commit().await?;
+    lift_pause(&surface, &name, None, &visitor.caller.name).await?;
     Ok(Redirect::to(&path(&name)).into_response())
 }
 

@@ -133,6 +133,8 @@ fn form(next: Option<&str>, error: Option<&str>) -> Markup {
                     form method="post" action="/login" {
                         @if let Some(error) = error { p.error role="alert" { (error) } }
                         input type="hidden" name="next" value=(next.unwrap_or("/"));
+                        // Password managers file it under a name.
+                        input type="text" name="user" value="ebb" autocomplete="username" hidden;
                         div {
                             label for="token" { "Token" }
                             input #token name="token" type="password" autocomplete="current-password" required autofocus spellcheck="false" placeholder="ebb_…";

@@ -2,21 +2,22 @@
 
 use axum::Json;
 use axum::extract::State;
-use ebb::audit::{self, Filter, Moment, Record};
+use ebb::audit::{self, Filter, Moment, Receipt, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::Surface;
 use super::auth::{By, Read};
-use super::extract::Query;
+use super::events::time;
+use super::extract::{Path, Query};
 use super::paging::{self, Page};
 use super::problem::{Problem, Sort};
-use super::{Surface, no_zero};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(verify))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(verify)).routes(routes!(receipt))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -24,7 +25,7 @@ pub(super) fn router() -> OpenApiRouter<Surface> {
 struct AuditQuery {
     /// Only of this policy.
     policy: Option<String>,
-    /// Only with this action: expire, policy, pause, resume, trigger, token.
+    /// Only with this action, such as expire, erase, policy, hold or token.
     action: Option<String>,
     /// Only from this time on (RFC 3339).
     #[param(format = DateTime)]
@@ -107,13 +108,10 @@ async fn list(
     Query(page): Query<Page>,
 ) -> Result<Json<AuditPage>, Problem> {
     let limit = page.limit()?;
-    let since = query.since.map(|text| {
-        text.parse::<jiff::Timestamp>()
-            .map_err(|_| Problem::field("since", "is no time with a zone, such as 2025-11-15T12:00:00Z"))
-    });
+    let since = query.since.map(|text| time("since", &text));
     let filter = Filter {
-        policy: no_zero(query.policy, "policy")?,
-        action: no_zero(query.action, "action")?,
+        policy: query.policy,
+        action: query.action,
         since: since.transpose()?.map(Moment::from),
         limit: Some(limit),
         after: page.after()?,
@@ -123,6 +121,26 @@ async fn list(
     tx.commit().await?;
     let next = paging::next(&records, limit, |record| record.id);
     Ok(Json(AuditPage { records: records.into_iter().map(AuditRecord::from).collect(), next }))
+}
+
+/// The receipt of a record
+///
+/// What was done, with its proof: `ebb audit verify-receipt` checks it with the public key alone.
+#[utoipa::path(
+    get, path = "/v1/audit/receipts/{id}", tag = "audit",
+    params(("id" = i64, Path, description = "The record", minimum = 1)),
+    responses(
+        (status = 200, description = "The record, its block, and the way from one to the other", body = Receipt),
+        (status = 404, description = "There is no such record", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is not sealed yet", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("read"))),
+)]
+async fn receipt(_by: By<Read>, State(surface): State<Surface>, Path(id): Path<i64>) -> Result<Json<Receipt>, Problem> {
+    let mut tx = surface.engine.database().read().await?;
+    let receipt = audit::receipt(&mut tx, id).await?;
+    tx.commit().await?;
+    Ok(Json(receipt))
 }
 
 /// What a verification found.

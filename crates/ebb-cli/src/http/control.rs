@@ -11,10 +11,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::Surface;
 use super::auth::{By, Operate};
-use super::extract::{OptionalJson, Path, Query};
+use super::extract::{OptionalJson, Path, Query, whole};
 use super::problem::{Problem, Sort};
-use super::{Surface, no_zero};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
     OpenApiRouter::new().routes(routes!(pause)).routes(routes!(resume)).routes(routes!(run))
@@ -54,14 +54,8 @@ async fn pause(
     State(surface): State<Surface>,
     OptionalJson(request): OptionalJson<PauseRequest>,
 ) -> Result<Json<PauseAnswer>, Problem> {
-    let (name, reason) = (no_zero(request.name, "name")?, no_zero(request.reason, "reason")?);
-    let mut tx = surface.engine.database().read().await?;
-    if let Some(name) = &name {
-        work(&mut tx, name).await?;
-    }
-    control::pause(&mut tx, name.as_deref().unwrap_or(ALL), reason.as_deref(), by.name()).await?;
-    let pauses = control::pauses(&mut tx).await?;
-    tx.commit().await?;
+    let name = request.name.as_deref().unwrap_or(ALL);
+    let pauses = put_pause(&surface, name, request.reason.as_deref(), by.name()).await?;
     Ok(Json(PauseAnswer { pauses }))
 }
 
@@ -74,6 +68,7 @@ struct ResumeRequest {
     name: Option<String>,
     /// Let a run that the brake stopped take up to so many rows, once.
     #[schema(minimum = 1, maximum = 9223372036854775807_i64)]
+    #[serde(default, deserialize_with = "whole")]
     allow: Option<u64>,
 }
 
@@ -101,23 +96,54 @@ async fn resume(
     State(surface): State<Surface>,
     OptionalJson(request): OptionalJson<ResumeRequest>,
 ) -> Result<Json<ResumeAnswer>, Problem> {
-    let name = no_zero(request.name, "name")?;
     if request.allow.is_some_and(|rows| rows == 0 || i64::try_from(rows).is_err()) {
         return Err(Problem::field("allow", "has to be a number of rows"));
     }
-    if request.allow.is_some() && name.is_none() {
-        return Err(Problem::field("allow", "is for one policy: name it"));
+    if request.allow.is_some() && request.name.is_none() {
+        return Err(Problem::new(Sort::Conflict, "allow is for one policy: name it"));
     }
+    let name = request.name.as_deref().unwrap_or(ALL);
+    let (resumed, pauses) = lift_pause(&surface, name, request.allow, by.name()).await?;
+    Ok(Json(ResumeAnswer { resumed, pauses }))
+}
+
+/// Pauses a policy, or everything; what is paused then.
+pub(crate) async fn put_pause(
+    surface: &Surface,
+    name: &str,
+    reason: Option<&str>,
+    by: &str,
+) -> Result<Vec<Pause>, Problem> {
     let mut tx = surface.engine.database().read().await?;
-    let name = name.as_deref().unwrap_or(ALL);
+    if name != ALL {
+        work(&mut tx, name).await?;
+    }
+    control::pause(&mut tx, name, reason, by).await?;
+    let pauses = control::pauses(&mut tx).await?;
+    tx.commit().await?;
+    Ok(pauses)
+}
+
+/// Lifts a pause, or lets one run pass its brake; whether there was anything to lift, and what is still paused.
+pub(crate) async fn lift_pause(
+    surface: &Surface,
+    name: &str,
+    allow: Option<u64>,
+    by: &str,
+) -> Result<(bool, Vec<Pause>), Problem> {
+    let mut tx = surface.engine.database().read().await?;
     // A policy that is gone can still be paused.
     if name != ALL && !control::pauses(&mut tx).await?.iter().any(|pause| pause.name == name) {
         work(&mut tx, name).await?;
     }
-    let resumed = control::resume(&mut tx, name, request.allow, by.name()).await?;
+    let resumed = control::resume(&mut tx, name, allow, by).await.map_err(|error| match error.is_usage() {
+        // There is no brake to pass.
+        true => Problem::new(Sort::Conflict, error.to_string()).hint(error.hint().unwrap_or_default()),
+        false => error.into(),
+    })?;
     let pauses = control::pauses(&mut tx).await?;
     tx.commit().await?;
-    Ok(Json(ResumeAnswer { resumed, pauses }))
+    Ok((resumed, pauses))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -129,7 +155,7 @@ struct RunQuery {
 
 /// What was asked for.
 #[derive(Debug, Serialize, ToSchema)]
-struct RunAnswer {
+pub(crate) struct RunAnswer {
     /// How many units of work are due now.
     units: u64,
     /// The nodes that are alive to hear it.
@@ -155,12 +181,21 @@ async fn run(
     Path(name): Path<String>,
     Query(query): Query<RunQuery>,
 ) -> Result<(StatusCode, Json<RunAnswer>), Problem> {
-    let chore = no_zero(query.chore, "chore")?;
+    Ok((StatusCode::ACCEPTED, Json(trigger(&surface, &name, query.chore.as_deref(), by.name()).await?)))
+}
+
+/// Has a policy run now.
+pub(crate) async fn trigger(
+    surface: &Surface,
+    name: &str,
+    chore: Option<&str>,
+    by: &str,
+) -> Result<RunAnswer, Problem> {
     let mut tx = surface.engine.database().read().await?;
-    if let Some(stored) = work(&mut tx, &name).await? {
+    if let Some(stored) = work(&mut tx, name).await? {
         active(&stored)?;
     }
-    let units = control::trigger(&mut tx, &name, chore.as_deref(), by.name()).await?;
+    let units = control::trigger(&mut tx, name, chore, by).await?;
     if units == 0 {
         let detail = match chore {
             Some(chore) => format!("{name} has no chore {chore} that a node has taken up"),
@@ -173,7 +208,7 @@ async fn run(
     tx.commit().await?;
     let waits = pauses.iter().find(|pause| pause.name == ALL || pause.name == name);
     let waits = waits.map(|pause| format!("paused by {}", pause.paused_by));
-    Ok((StatusCode::ACCEPTED, Json(RunAnswer { units, nodes, waits })))
+    Ok(RunAnswer { units, nodes, waits })
 }
 
 /// Makes sure that a name has work to do. Ebb's own work has no policy.
@@ -192,16 +227,7 @@ pub(crate) async fn work(tx: &mut PgConnection, name: &str) -> Result<Option<Sto
 
 /// The policy of a name.
 pub(crate) async fn find(tx: &mut PgConnection, name: &str) -> Result<Stored, Problem> {
-    policy::store::find(tx, name).await.map_err(|error| {
-        if !error.is_usage() {
-            return error.into();
-        }
-        let problem = Problem::not_found(error.to_string());
-        match error.hint() {
-            Some(hint) => problem.hint(hint),
-            None => problem,
-        }
-    })
+    Ok(policy::store::find(tx, name).await?)
 }
 
 /// Nodes do not follow what is stopped or disabled.

@@ -41,8 +41,10 @@ async fn carried_out_once(surface: &Surface, request: Request, next: Next) -> Re
     let (mut parts, body) = request.into_parts();
     let key = parts.headers.get(HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key
-        .filter(|key| (1..=255).contains(&key.len()))
-        .ok_or_else(|| Problem::new(Sort::Malformed, "the Idempotency-Key has to be 1 to 255 ASCII characters"))?;
+        .filter(|key| (1..=255).contains(&key.len()) && key.bytes().all(|b| (b' '..=b'~').contains(&b)))
+        .ok_or_else(|| {
+            Problem::new(Sort::Malformed, "the Idempotency-Key has to be 1 to 255 printable ASCII characters")
+        })?;
     // Whoever may not come in learns nothing about keys.
     let caller = auth::caller(&mut parts, surface).await?;
     let body = extract::body(body).await?;

@@ -70,6 +70,12 @@ struct RunEvent {
     job: JobName,
 }
 
+/// 1 to 1,000 events. For the document alone.
+#[derive(ToSchema)]
+#[schema(min_items = 1, max_items = 1000)]
+#[expect(dead_code, reason = "only described")]
+struct RunEvents(Vec<RunEvent>);
+
 /// Which run.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only described")]
@@ -117,7 +123,7 @@ async fn event(_by: By<App>, State(surface): State<Surface>, request: Request) -
 /// Each counts for itself: those that are wrong are refused, the others kept.
 #[utoipa::path(
     post, path = "/api/v1/lineage/batch", tag = "lineage",
-    request_body(content = Vec<RunEvent>, description = "1 to 1,000 OpenLineage events"),
+    request_body(content = RunEvents, description = "1 to 1,000 OpenLineage events"),
     responses(
         (status = 200, description = "All are kept", body = LineageAnswer),
         (status = 207, description = "Some were refused", body = LineageAnswer),
@@ -170,6 +176,6 @@ async fn json_body(request: Request) -> Result<Bytes, Problem> {
 /// The body as one JSON value, nested no deeper than anything here can read.
 fn raw(body: &[u8]) -> Result<&RawValue, Problem> {
     // RawValue passes over what it does not build: reading it once as a value refuses what is nested too deep.
-    let _: Value = extract::parse(body)?;
+    let _: Value = extract::parse_any(body)?;
     extract::parse_borrowed(body)
 }

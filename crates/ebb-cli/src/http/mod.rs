@@ -5,6 +5,7 @@
 mod audit;
 pub(crate) mod auth;
 mod control;
+mod events;
 pub(crate) mod extract;
 mod guard;
 mod health;
@@ -14,12 +15,16 @@ mod lineage;
 mod once;
 mod openapi;
 mod paging;
+mod partitions;
 mod peer;
 mod policies;
 mod problem;
+mod resources;
 mod serve;
 mod status;
 mod stream;
+mod subjects;
+mod tenants;
 mod trust;
 
 use std::sync::Arc;
@@ -37,13 +42,16 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::dashboard;
 
 pub(crate) use audit::{Verified, verified as verify};
-pub(crate) use control::find as find_policy;
+pub(crate) use control::{find as find_policy, lift_pause, put_pause, trigger};
+pub(crate) use events::{cancel_event, retry_event};
 pub(crate) use extract::{Path, Query};
 pub(crate) use health::recorder;
+pub(crate) use partitions::{Looked, look as look_at_partitions, names as partition_policies};
 pub(crate) use peer::Peer;
 pub(crate) use policies::{KeyChange, preview as preview_policy};
 pub(crate) use problem::{Problem, Sort};
 pub(crate) use serve::{acceptor, bind, may_listen, serve};
+pub(crate) use subjects::{restore_subject, retry_subject};
 
 /// No body is larger, unpacked.
 const BODY_LIMIT: usize = 1 << 20;
@@ -60,6 +68,7 @@ pub(crate) struct Surface {
     trusted_proxies: Arc<[Network]>,
     trust: Option<Arc<trust::Trust>>,
     stage: stream::Stage,
+    pub(crate) upcoming: Arc<dashboard::Upcoming>,
 }
 
 impl Surface {
@@ -74,6 +83,7 @@ impl Surface {
             prefix: config.metrics.prefix.as_str().into(),
             gate: Arc::new(gate),
             trusted_proxies: config.http.trusted_proxies.clone().into(),
+            upcoming: Arc::default(),
         }
     }
 }
@@ -100,7 +110,12 @@ fn api() -> (Router<Surface>, utoipa::openapi::OpenApi) {
     let (router, mut document) = OpenApiRouter::with_openapi(openapi::document())
         .merge(once::router())
         .merge(lineage::router())
+        .merge(events::router())
+        .merge(subjects::router())
+        .merge(resources::router())
+        .merge(partitions::router())
         .merge(policies::router())
+        .merge(tenants::router())
         .merge(status::router())
         .merge(control::router())
         .merge(audit::router())
@@ -108,12 +123,4 @@ fn api() -> (Router<Surface>, utoipa::openapi::OpenApi) {
         .split_for_parts();
     openapi::complete(&mut document);
     (router, document)
-}
-
-/// The database has no place for a zero byte in a text.
-fn no_zero(text: Option<String>, field: &str) -> Result<Option<String>, Problem> {
-    match text {
-        Some(text) if text.contains('\0') => Err(Problem::field(field, "contains a zero byte")),
-        text => Ok(text),
-    }
 }

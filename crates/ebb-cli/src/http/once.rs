@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::Surface;
 use super::auth::{App, By};
-use super::extract::{Json, Path, Query};
+use super::extract::{AnyJson, Json, Path, Query};
 use super::problem::{Problem, Sort};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
@@ -75,6 +75,9 @@ async fn claim(
     if let Some(ttl) = &request.ttl {
         let term: Term = ttl.parse().map_err(|invalid: ebb::policy::Invalid| Problem::field("ttl", invalid.message))?;
         once = once.ttl(term.as_duration().map_err(|invalid| Problem::field("ttl", invalid.message))?);
+    }
+    if request.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint.chars().count() > 1024) {
+        return Err(Problem::field("fingerprint", "has more than 1,024 characters: send a hash"));
     }
     if let Some(fingerprint) = &request.fingerprint {
         once = once.fingerprint(fingerprint.as_bytes());
@@ -201,9 +204,8 @@ async fn complete(
     State(surface): State<Surface>,
     Path((namespace, key)): Path<(String, String)>,
     Query(TokenQuery { token }): Query<TokenQuery>,
-    Json(result): Json<Value>,
+    AnyJson(result): AnyJson<Value>,
 ) -> Result<StatusCode, Problem> {
-    no_zero(&result)?;
     match surface.engine.once(namespace).work(key, token).complete(Some(&result)).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(not_yours()),
@@ -237,15 +239,4 @@ async fn release(
 
 fn not_yours() -> Problem {
     Problem::new(Sort::Conflict, "this token does not hold the key: somebody took it over, or it is completed or free")
-}
-
-/// The database has no place for a zero byte in a text.
-fn no_zero(value: &Value) -> Result<(), Problem> {
-    let fine = match value {
-        Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => items.iter().all(|item| no_zero(item).is_ok()),
-        Value::Object(map) => map.iter().all(|(key, item)| !key.contains('\0') && no_zero(item).is_ok()),
-        _ => true,
-    };
-    if fine { Ok(()) } else { Err(Problem::invalid("the result contains a zero byte")) }
 }

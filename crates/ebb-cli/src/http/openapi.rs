@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 
@@ -29,6 +29,10 @@ use super::problem::{FieldProblem, Problem};
     tags(
         (name = "once", description = "Inside a window an event is accepted once"),
         (name = "lineage", description = "OpenLineage events, each kept once"),
+        (name = "events", description = "What is due gets delivered"),
+        (name = "subjects", description = "Personal data lives as long as policy says"),
+        (name = "resources", description = "Short-lived things outside live as long as somebody refers to them"),
+        (name = "partitions", description = "Big tables split by time"),
         (name = "policies", description = "What people asked for"),
         (name = "operations", description = "How it stands, and telling nodes what to do"),
         (name = "audit", description = "What was done, and the proof"),
@@ -50,7 +54,21 @@ pub(super) fn document() -> utoipa::openapi::OpenApi {
 
 /// Declares what happens around every handler.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
-    for item in document.paths.paths.values_mut() {
+    // Fields that nobody knows are refused in each form of a body, too.
+    for schema in document.components.iter_mut().flat_map(|components| components.schemas.values_mut()) {
+        let RefOr::T(Schema::OneOf(forms)) = schema else { continue };
+        for form in &mut forms.items {
+            if let RefOr::T(Schema::Object(object)) = form {
+                object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+            }
+        }
+    }
+    for (path, item) in &mut document.paths.paths {
+        let methods =
+            [("get", &mut item.get), ("put", &mut item.put), ("post", &mut item.post), ("delete", &mut item.delete)];
+        for (method, operation) in methods.into_iter().filter_map(|(method, slot)| Some((method, slot.as_mut()?))) {
+            operation.operation_id = Some(name(method, path));
+        }
         let post = item.post.is_some();
         for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
             let parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
@@ -72,6 +90,12 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 declare(operation, 422, "The request makes no sense");
             }
         }
+        // What asks for a version, by header or otherwise, declares that it may have passed.
+        for operation in [&mut item.put, &mut item.delete].into_iter().flatten() {
+            if operation.responses.responses.contains_key("412") {
+                operation.parameters.get_or_insert_default().push(if_match().into());
+            }
+        }
         if post && let Some(operation) = &mut item.post {
             declare(operation, 400, "The request cannot be read");
             declare(operation, 408, "The body took too long to arrive");
@@ -85,6 +109,12 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
             operation.parameters.get_or_insert_default().push(idempotency_key().into());
         }
     }
+}
+
+/// What generated clients call an operation: `post_events_id_retry`.
+fn name(method: &str, path: &str) -> String {
+    let words = path.split(['/', '{', '}']).filter(|word| !matches!(*word, "" | "v1" | "api"));
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
 fn declare(operation: &mut Operation, status: u16, description: &str) {
@@ -106,6 +136,16 @@ fn idempotency_key() -> Parameter {
         .description(Some(
             "Makes repeating the request harmless: the first answer is kept for 24 hours and given again",
         ))
+        .schema(Some(schema))
+        .build()
+}
+
+fn if_match() -> Parameter {
+    let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(\"[0-9]{1,18}\"|[0-9]{1,18})$"));
+    ParameterBuilder::new()
+        .name("If-Match")
+        .parameter_in(ParameterIn::Header)
+        .description(Some("The version that this change was made on, in quotes: the ETag of the policy"))
         .schema(Some(schema))
         .build()
 }

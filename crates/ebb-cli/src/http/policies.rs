@@ -222,9 +222,7 @@ pub(crate) struct KeyChange {
 #[utoipa::path(
     put, path = "/v1/policies/{name}", tag = "policies",
     params(
-        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery,
-        ("If-Match" = Option<String>, Header, description = "The version that this change was made on, in quotes", pattern = "^\"[0-9]{1,18}\"$"),
-    ),
+        ("name" = String, Path, description = "The policy", min_length = 1, max_length = 100), PutQuery),
     request_body = PutRequest,
     responses(
         (status = 200, description = "The policy as it is now; with dry_run, what the change would mean", body = PutAnswer),
@@ -243,11 +241,15 @@ async fn put(
     headers: HeaderMap,
     super::extract::Json(request): super::extract::Json<PutRequest>,
 ) -> Result<Response, Problem> {
+    if request.version.is_some_and(|version| version < 0) {
+        return Err(Problem::field("version", "is never negative"));
+    }
+    let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
         let (changes, plan) = preview(&surface, &name, &request.spec).await?;
         return Ok(Json(PutAnswer::Preview(PreviewAnswer { changes, plan })).into_response());
     }
-    let expected = expected(&headers)?.or(request.version).ok_or_else(|| {
+    let expected = expected.ok_or_else(|| {
         Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
             .hint("send If-Match with the ETag of the policy, or `version` in the body")
     })?;
@@ -267,9 +269,12 @@ enum PutAnswer {
     Preview(PreviewAnswer),
 }
 
-fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let version = value.to_str().ok().and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+    let version = value.to_str().ok().and_then(|text| {
+        let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        bare.parse().ok().filter(|version: &i64| *version >= 0)
+    });
     version.map(Some).ok_or_else(|| Problem::new(Sort::Malformed, "If-Match is no version in quotes, such as \"3\""))
 }
 

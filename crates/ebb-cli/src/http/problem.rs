@@ -233,7 +233,9 @@ impl IntoResponse for Problem {
 
 impl From<ebb::Error> for Problem {
     fn from(error: ebb::Error) -> Self {
-        let problem = if error.is_usage() || error.is_config() {
+        let problem = if error.is_unknown() {
+            Self::not_found(error.to_string())
+        } else if error.is_usage() || error.is_config() {
             Self::invalid(error.to_string())
         } else if error.is_refused() || error.is_fenced() {
             Self::new(Sort::Conflict, error.to_string())

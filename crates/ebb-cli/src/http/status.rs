@@ -95,12 +95,7 @@ async fn runs(
     Query(page): Query<Page>,
 ) -> Result<Json<RunPage>, Problem> {
     let limit = page.limit()?;
-    let filter = RunFilter {
-        policy: super::no_zero(query.policy, "policy")?,
-        status: super::no_zero(query.status, "status")?,
-        limit: Some(limit),
-        after: page.after()?,
-    };
+    let filter = RunFilter { policy: query.policy, status: query.status, limit: Some(limit), after: page.after()? };
     let mut tx = surface.engine.database().read().await?;
     let runs = view::runs(&mut tx, &filter).await?;
     tx.commit().await?;

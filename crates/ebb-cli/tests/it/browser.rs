@@ -86,7 +86,8 @@ impl Browser {
             options["mobileEmulation"] = json!({ "deviceMetrics": metrics });
         }
         let mut browser = Self { driver, port, session: String::new(), client: client(), _profile: profile };
-        let wanted = json!({ "capabilities": { "alwaysMatch": { "goog:chromeOptions": options } } });
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" } } } });
         let opened = browser.ask(Method::POST, "/session", Some(wanted)).await;
         browser.session = opened["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
         browser
@@ -134,6 +135,12 @@ impl Browser {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
         std::fs::write(&path, BASE64_STANDARD.decode(taken.as_str().unwrap()).unwrap()).unwrap();
         path
+    }
+
+    /// What pages have said to the console, and what the browser has complained about.
+    pub(crate) async fn console(&self) -> Vec<String> {
+        let said = self.command(Method::POST, "/se/log", Some(json!({ "type": "browser" }))).await;
+        said.as_array().into_iter().flatten().filter_map(|line| line["message"].as_str().map(str::to_owned)).collect()
     }
 
     /// Nothing is wider than the window: nobody has to scroll sideways.

@@ -74,6 +74,7 @@ impl Destination {
 
 /// A block as it is published: everything that its signature covers, byte strings in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Published {
     /// The block's number.
     pub number: i64,

@@ -14,6 +14,7 @@ use crate::{Error, Result};
 
 /// A record, its block, and the way from one to the other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// The form of this document.
     pub version: u8,
@@ -29,6 +30,7 @@ pub struct Receipt {
 
 /// Every column of a record, as it is hashed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "the columns of ebb.audit, explained at Entry")]
 pub struct Entered {
     pub id: i64,
@@ -149,7 +151,7 @@ pub async fn receipt(tx: &mut PgConnection, record: i64) -> Result<Receipt> {
         return Err(match store::exists(tx, record).await? {
             true => Error::refused(format!("record {record} is not sealed yet"))
                 .with_hint("a node with the signing key seals within seconds: ebb run"),
-            false => Error::usage(format!("there is no record {record}")).with_hint("`ebb audit list` shows them"),
+            false => Error::unknown(format!("there is no record {record}")).with_hint("`ebb audit list` shows them"),
         });
     };
     let leaves: Vec<store::Leaf> = store::leaves(tx, block.number).try_collect().await?;

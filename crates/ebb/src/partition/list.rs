@@ -11,6 +11,7 @@ use crate::{Error, Result};
 
 /// The partitions of one policy's table.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = PartitionedTable))]
 pub struct Listing {
     /// The policy.
     pub policy: String,
@@ -30,6 +31,7 @@ pub struct Listing {
 
 /// One partition.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Partition))]
 pub struct Listed {
     /// Its name.
     pub partition: String,
@@ -47,6 +49,7 @@ pub struct Listed {
 
 /// One partition that is no longer part of its table.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DetachedPartition))]
 pub struct Detached {
     /// Its name.
     pub partition: String,
@@ -67,6 +70,18 @@ pub async fn list(connection: &mut PgConnection, only: Option<&str>) -> Result<V
         listings.push(one(connection, &stored, &policy).await?);
     }
     Ok(listings)
+}
+
+/// The names of the policies that look after partitions, in order.
+pub async fn names(connection: &mut PgConnection) -> Result<Vec<String>> {
+    let mut names: Vec<String> = policy::store::all(connection)
+        .await?
+        .into_iter()
+        .filter(|stored| stored.kind == Kind::Partition && stored.is_active())
+        .map(|stored| stored.name)
+        .collect();
+    names.sort();
+    Ok(names)
 }
 
 /// The active partition policies; with a table or policy named, only those.

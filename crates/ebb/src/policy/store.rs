@@ -106,7 +106,7 @@ pub async fn find(connection: &mut PgConnection, name: &str) -> Result<Stored> {
     if let Some(found) = of(true).or_else(|| of(false)) {
         return Ok(found.clone());
     }
-    let error = Error::usage(format!("there is no policy {name}"));
+    let error = Error::unknown(format!("there is no policy {name}"));
     Err(match super::nearest(name, stored.iter().map(|policy| policy.name.as_str())) {
         Some(near) => error.with_hint(super::did_you_mean(near)),
         None => error.with_hint("`ebb policy list` shows them"),

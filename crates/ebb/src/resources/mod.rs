@@ -10,6 +10,7 @@ pub(crate) mod work;
 
 mod dropper;
 mod holders;
+mod refer;
 mod removal;
 mod store;
 mod sweeper;
@@ -21,7 +22,8 @@ use sqlx::PgConnection;
 
 pub use driver::{Driver, Dropped, Found, Owner};
 pub use lifecycle::{Context, Handle, LifecycleHandler, LocalHandler, PostgresHandler, Worker};
-pub use store::{Listed, Sighting};
+pub use refer::{Change, announce, apply_refs, beat_holder, close_holder, created, open_holder};
+pub use store::{HolderRow, Listed, Sighting};
 
 use crate::audit::Entry;
 use crate::pg::{Database, answered};
@@ -136,7 +138,28 @@ pub async fn list(
     state: Option<&str>,
     limit: u64,
 ) -> Result<Vec<Listed>> {
-    store::list(connection, policy, state, limit).await
+    store::list(connection, policy, state, None, limit).await
+}
+
+/// The same from a resource on, named by policy and name.
+pub async fn list_after(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    state: Option<&str>,
+    after: Option<(&str, &str)>,
+    limit: u64,
+) -> Result<Vec<Listed>> {
+    store::list(connection, policy, state, after, limit).await
+}
+
+/// How many resources are in which state: (policy, state, how many).
+pub async fn counts(connection: &mut PgConnection) -> Result<Vec<(String, String, i64)>> {
+    store::states(connection).await
+}
+
+/// Holders, those heard of last first.
+pub async fn holders(connection: &mut PgConnection, limit: u64) -> Result<Vec<HolderRow>> {
+    store::holders(connection, limit).await
 }
 
 /// Adds how large they are, where the store tells; a store that does not answer says nothing.

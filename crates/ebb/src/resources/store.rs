@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::driver::Found;
 use crate::audit::Moment;
-use crate::{Result, sql};
+use crate::{Error, Result, sql};
 
 fn interval(duration: Duration) -> PgInterval {
     let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
@@ -237,6 +237,7 @@ pub(super) async fn states(connection: &mut PgConnection) -> Result<Vec<(String,
 
 /// A resource as people see it.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Resource))]
 pub struct Listed {
     /// The policy it belongs to.
     pub policy: String,
@@ -271,9 +272,107 @@ pub(super) async fn list(
     connection: &mut PgConnection,
     policy: Option<&str>,
     state: Option<&str>,
+    after: Option<(&str, &str)>,
     limit: u64,
 ) -> Result<Vec<Listed>> {
-    Ok(sql!("list" as Listed).bind(policy).bind(state).bind(limit as i64).fetch_all(connection).await?)
+    Ok(sql!("list" as Listed)
+        .bind(policy)
+        .bind(state)
+        .bind(limit as i64)
+        .bind(after.map(|(policy, _)| policy))
+        .bind(after.map(|(_, name)| name))
+        .fetch_all(connection)
+        .await?)
+}
+
+/// Calls one of the functions that everybody uses: the same rules whoever asks.
+pub(super) async fn open_holder(
+    connection: &mut PgConnection,
+    name: &str,
+    term: Duration,
+    labels: &Value,
+) -> Result<Uuid> {
+    let query = sqlx::query_scalar("SELECT ebb.holder_open($1, $2, $3)").persistent(false);
+    query.bind(name).bind(interval(term)).bind(labels).fetch_one(connection).await.map_err(explain)
+}
+
+pub(super) async fn beat_holder(connection: &mut PgConnection, holder: Uuid) -> Result<bool> {
+    let query = sqlx::query_scalar("SELECT ebb.holder_beat($1)").persistent(false);
+    query.bind(holder).fetch_one(connection).await.map_err(explain)
+}
+
+pub(super) async fn close_holder(connection: &mut PgConnection, holder: Uuid) -> Result<()> {
+    sqlx::query("SELECT ebb.holder_close($1)").persistent(false).bind(holder).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn announce(
+    connection: &mut PgConnection,
+    policy: &str,
+    name: &str,
+    holder: Uuid,
+    labels: &Value,
+) -> Result<()> {
+    let query = sqlx::query("SELECT ebb.create_intent($1, $2, $3, $4)").persistent(false);
+    query.bind(policy).bind(name).bind(holder).bind(labels).execute(connection).await.map_err(explain)?;
+    Ok(())
+}
+
+pub(super) async fn created(
+    connection: &mut PgConnection,
+    policy: &str,
+    name: &str,
+    store_id: Option<&str>,
+) -> Result<bool> {
+    let query = sqlx::query_scalar("SELECT ebb.created($1, $2, $3)").persistent(false);
+    query.bind(policy).bind(name).bind(store_id).fetch_one(connection).await.map_err(explain)
+}
+
+pub(super) async fn apply_refs(connection: &mut PgConnection, changes: &Value) -> Result<Value> {
+    let query = sqlx::query_scalar("SELECT ebb.apply_refs($1)").persistent(false);
+    query.bind(changes).fetch_one(connection).await.map_err(explain)
+}
+
+/// What the functions refuse is the caller's to mend, and their hint says how.
+fn explain(error: sqlx::Error) -> Error {
+    let Some(database) = error.as_database_error() else { return error.into() };
+    let message = database.message().strip_prefix("resources: ").unwrap_or(database.message());
+    let hint = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|error| error.hint());
+    let told = match database.code().as_deref() {
+        Some("22023") if message.starts_with("there is no policy") => Error::unknown(message),
+        Some("22023" | "22P02") => Error::usage(message),
+        Some("55000" | "23505") => Error::refused(message),
+        _ => return error.into(),
+    };
+    match hint {
+        Some(hint) => told.with_hint(hint),
+        None => told,
+    }
+}
+
+/// A holder as people see it.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct HolderRow {
+    /// Its id.
+    pub id: Uuid,
+    /// What it is called.
+    pub name: String,
+    /// What it says about itself.
+    pub labels: Value,
+    /// When it was opened.
+    pub opened_at: Moment,
+    /// When it was last heard of.
+    pub beat_at: Moment,
+    /// When it is dead without another beat.
+    pub expires_at: Moment,
+    /// Whether it is not dead yet.
+    pub alive: bool,
+    /// How many resources it refers to.
+    pub refs: i64,
+}
+
+pub(super) async fn holders(connection: &mut PgConnection, limit: u64) -> Result<Vec<HolderRow>> {
+    Ok(sql!("holder_list" as HolderRow).bind(limit as i64).fetch_all(connection).await?)
 }
 
 /// An orphan that was seen.

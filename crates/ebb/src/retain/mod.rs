@@ -26,10 +26,11 @@ use sqlx::PgConnection;
 pub use consent::Consent;
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
+pub(crate) use report::observe;
 pub use report::{Deleted, Erased, Premature, Report, report};
-pub use store::{Deletion, Hold};
+pub use store::{Deletion, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
-pub use tenant::{Override, OverrideChange, list_overrides, set_override};
+pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
@@ -80,6 +81,21 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
     Ok(())
+}
+
+/// The policies that are about subjects.
+pub async fn policies(connection: &mut PgConnection) -> Result<Vec<String>> {
+    store::subject_policies(connection).await
+}
+
+/// Open deletions of a policy, or of all: stuck ones first, then the soonest due.
+pub async fn list_open(connection: &mut PgConnection, policy: Option<&str>, limit: i64) -> Result<Vec<OpenDeletion>> {
+    store::list_open(connection, policy, limit).await
+}
+
+/// The tree that was approved for a policy.
+pub async fn approved_tree(connection: &mut PgConnection, policy: &str) -> Result<Option<Shape>> {
+    store::approved(connection, policy).await
 }
 
 /// How many open deletions are due now, and how many would be under another version of a policy.

@@ -70,6 +70,7 @@ pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &s
 
 /// How a subject stands.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Subject))]
 pub struct Shown {
     /// Its policy.
     pub policy: String,
@@ -96,7 +97,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     let id = canonical.unwrap_or_else(|| id.to_owned());
     let deletion = store::deletion_of(connection, policy, &id).await?;
     if !exists && deletion.is_none() {
-        return Err(Error::usage(format!("policy {policy} knows no subject {id:?}")));
+        return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
     }
     let hold = store::hold_of(connection, policy, &id).await?;
     let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
@@ -133,6 +134,6 @@ async fn known(connection: &mut PgConnection, name: &str) -> Result<(Retain, i64
 }
 
 fn no_subjects(name: &str) -> Error {
-    Error::usage(format!("policy {name} is not about subjects"))
+    Error::unknown(format!("policy {name} is not about subjects"))
         .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them")
 }

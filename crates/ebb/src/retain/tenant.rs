@@ -41,10 +41,28 @@ pub async fn set_override(
     confirmed: bool,
     by: &str,
 ) -> Result<(i64, u64, u64)> {
+    set_override_at(connection, name, tenant, change, None, confirmed, by).await
+}
+
+/// The same for whoever names the version that the change was made on: "superseded" when there is a newer one.
+pub async fn set_override_at(
+    connection: &mut PgConnection,
+    name: &str,
+    tenant: &str,
+    change: &OverrideChange,
+    expected: Option<i64>,
+    confirmed: bool,
+    by: &str,
+) -> Result<(i64, u64, u64)> {
     policy::store::lock(connection).await?;
     let stored = policy::store::find(connection, name).await?;
+    if let Some(expected) = expected.filter(|expected| *expected != stored.version) {
+        let now = stored.version;
+        return Err(Error::superseded(format!("policy {name} is at version {now}, not {expected}"))
+            .with_hint("look at it again and make the change on top of the newer version"));
+    }
     let Policy::Retain(retain) = stored.policy()? else {
-        return Err(Error::usage(format!("policy {name} has no tenants: only [[retain]] policies have")));
+        return Err(Error::unknown(format!("policy {name} has no tenants: only [[retain]] policies have")));
     };
     if !retain.tenant_override {
         return Err(Error::refused(format!("policy {name} does not let tenants have terms of their own"))
@@ -68,7 +86,7 @@ pub async fn set_override(
         }
         OverrideChange::Unset => {
             if !store::remove_override(connection, name, tenant).await? {
-                return Err(Error::usage(format!("tenant {tenant} has no override of policy {name}")));
+                return Err(Error::unknown(format!("tenant {tenant} has no override of policy {name}")));
             }
         }
     }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::Time;
 use serde_json::Value;
-use sqlx::{Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
-use super::{look, store};
+use super::{POLICY, look, store};
 use crate::Result;
+use crate::audit::Entry;
 use crate::pg::Database;
 use crate::policy::Missed;
 
@@ -151,6 +152,29 @@ impl Events {
         Ok(retried)
     }
 
+    /// The same as [`Events::cancel`], with a record of who did it.
+    pub async fn cancel_by(&self, event: Uuid, by: &str) -> Result<bool> {
+        let mut tx = self.database.read().await?;
+        let cancelled = store::cancel(&mut tx, event).await?;
+        if cancelled {
+            note(&mut tx, "cancel", serde_json::json!({ "event": event }), by).await?;
+        }
+        tx.commit().await?;
+        Ok(cancelled)
+    }
+
+    /// The same as [`Events::retry`] for one event, or [`Events::retry_dead`] for none, with a record of who did it.
+    pub async fn retry_by(&self, event: Option<Uuid>, sink: Option<&str>, by: &str) -> Result<u64> {
+        let mut tx = self.database.read().await?;
+        let retried = store::retry(&mut tx, event, sink).await?;
+        if retried > 0 {
+            let details = serde_json::json!({ "event": event, "sink": sink, "events": retried });
+            note(&mut tx, "retry", details, by).await?;
+        }
+        tx.commit().await?;
+        Ok(retried)
+    }
+
     /// Events and occurrences that fit, the most urgent first.
     pub async fn list(&self, filter: &look::Filter) -> Result<Vec<look::EventRow>> {
         let mut tx = self.database.read().await?;
@@ -166,4 +190,12 @@ impl Events {
         tx.commit().await?;
         Ok(shown)
     }
+}
+
+async fn note(tx: &mut PgConnection, action: &str, details: Value, by: &str) -> Result<()> {
+    let mut entry = Entry::new(action, by);
+    entry.policy = Some(POLICY.to_owned());
+    entry.details = details;
+    entry.insert(tx).await?;
+    Ok(())
 }

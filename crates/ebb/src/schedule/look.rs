@@ -83,6 +83,7 @@ pub struct Filter {
 
 /// One event or occurrence.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Event))]
 pub struct EventRow {
     /// The event.
     pub event: Uuid,
@@ -114,6 +115,7 @@ pub struct EventRow {
 
 /// An occurrence in full.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Occurrence {
     /// What lists show.
     #[serde(flatten)]
@@ -131,6 +133,7 @@ pub struct Occurrence {
 
 /// A recurring event.
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Recurring))]
 pub struct RecurringRow {
     /// Its id.
     pub id: Uuid,
@@ -170,6 +173,7 @@ pub struct RecurringRow {
 
 /// Everything known about an event.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ShownEvent))]
 pub struct Shown {
     /// The recurring event, when it is one.
     pub recurring: Option<RecurringRow>,

@@ -8,6 +8,7 @@ mod fire;
 mod keep;
 mod lane;
 mod look;
+mod page;
 mod recorder;
 mod rest;
 mod service;
@@ -19,7 +20,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use event::{Event, Events, Yearly};
-pub use look::{EventRow, Filter, RecurringRow, Shown, State};
+pub use look::{EventRow, Filter, Occurrence, RecurringRow, Shown, State};
+pub use page::{Cursor, Lateness};
 
 pub(crate) use fire::follow;
 pub(crate) use look::observe;

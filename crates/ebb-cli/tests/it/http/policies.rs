@@ -111,7 +111,7 @@ async fn what_is_asked_for_is_done_and_in_the_audit_with_who_asked() {
     }
     assert_eq!(site.post("/v1/policies/orders/run", &token, &Value::Null).await.problem(), "conflict");
     assert_eq!(site.post("/v1/policies/nobody/run", &token, &Value::Null).await.problem(), "not-found");
-    assert_eq!(site.post("/v1/resume", &token, &json!({ "allow": 5 })).await.problem(), "invalid");
+    assert_eq!(site.post("/v1/resume", &token, &json!({ "allow": 5 })).await.problem(), "conflict");
 }
 
 #[tokio::test]

@@ -93,17 +93,22 @@ impl Site {
         self.send(Method::POST, path, token, body).await
     }
 
-    /// The operations of the document: (method, path, role).
-    pub(crate) async fn operations(&self) -> Vec<(Method, String, String)> {
+    /// The operations of the document.
+    pub(crate) async fn operations(&self) -> Vec<Operation> {
         let document = self.get("/openapi.json", "").await.json();
         let mut found = Vec::new();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let role = operation["x-ebb-role"].as_str().unwrap_or_else(|| panic!("{method} {path} names no role"));
-                found.push((method.to_uppercase().parse().unwrap(), path.clone(), role.to_owned()));
+                found.push(Operation {
+                    method: method.to_uppercase().parse().unwrap(),
+                    path: filled(path),
+                    role: role.parse().unwrap(),
+                    takes_body: operation["requestBody"].is_object(),
+                });
             }
         }
-        assert!(found.len() >= 15, "{found:?}");
+        assert!(found.len() >= 40, "{found:?}");
         found
     }
 }
@@ -121,13 +126,25 @@ pub(crate) async fn address(node: &mut Node) -> String {
     json["http"].as_str().unwrap().to_owned()
 }
 
-/// A path with something in its places.
-pub(crate) fn filled(path: &str) -> String {
-    let mut parts: Vec<String> = path.split('/').map(str::to_owned).collect();
-    for part in &mut parts {
-        if part.starts_with('{') {
-            *part = "nothing".into();
+/// One operation of the document.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    /// With something in its places that fits and that nobody knows.
+    pub(crate) path: String,
+    pub(crate) role: Role,
+    pub(crate) takes_body: bool,
+}
+
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{id}" if path.starts_with("/v1/events") || path.starts_with("/v1/holders") => {
+            "00000000-0000-0000-0000-000000000001"
         }
-    }
-    parts.join("/")
+        "{id}" if path.starts_with("/v1/audit") => "9223372036854775807",
+        "{key}" => "nothing?token=1",
+        part if part.starts_with('{') => "nothing",
+        part => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
 }

@@ -7,7 +7,7 @@ use ebb_testkit::eventually;
 use reqwest::Method;
 use serde_json::json;
 
-use super::site::{Answer, Site, filled};
+use super::site::{Answer, Operation, Site};
 use crate::shell::Shell;
 
 #[tokio::test]
@@ -109,9 +109,7 @@ async fn every_operation_keeps_to_its_role() {
     for role in Role::ALL {
         tokens.push((role, site.token(role).await));
     }
-    for (method, path, needed) in site.operations().await {
-        let needed: Role = needed.parse().unwrap();
-        let path = filled(&path);
+    for Operation { method, path, role: needed, .. } in site.operations().await {
         let nobody = site.send(method.clone(), &path, "", &json!({})).await;
         assert_eq!((nobody.status, nobody.problem().as_str()), (401, "unauthenticated"), "{method} {path}");
         for (role, token) in &tokens {

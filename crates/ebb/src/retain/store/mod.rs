@@ -343,6 +343,7 @@ pub(crate) async fn remove_override(connection: &mut PgConnection, policy: &str,
 
 /// A deletion as people see it.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(missing_docs, reason = "the columns of ebb.v_deletions")]
 pub struct Deletion {
     pub deletion: Uuid,
@@ -364,12 +365,36 @@ pub struct Deletion {
     pub closed_at: Option<Moment>,
 }
 
+/// An open deletion in a list.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct OpenDeletion {
+    /// Whose policy it is.
+    pub policy: String,
+    /// How it stands.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub deletion: Deletion,
+}
+
+pub(crate) async fn list_open(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+) -> Result<Vec<OpenDeletion>> {
+    Ok(sql!("list_open" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
+}
+
+pub(crate) async fn subject_policies(connection: &mut PgConnection) -> Result<Vec<String>> {
+    Ok(sql!("subject_policies" scalar String).fetch_all(connection).await?)
+}
+
 pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Deletion>> {
     Ok(sql!("deletion_of" as Deletion).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
 /// A hold that is in force.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hold {
     /// Why.
     pub reason: String,
@@ -406,7 +431,8 @@ fn explain(error: sqlx::Error) -> Error {
     let Some(database) = error.as_database_error() else { return error.into() };
     let hint = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|error| error.hint());
     let told = match database.code().as_deref() {
-        Some("P0002" | "22P02" | "22023" | "42704" | "22007" | "22008") => Error::usage(database.message()),
+        Some("P0002" | "42704") => Error::unknown(database.message()),
+        Some("22P02" | "22023" | "22007" | "22008") => Error::usage(database.message()),
         _ => return error.into(),
     };
     match hint {

@@ -1,0 +1,313 @@
+//! Subjects: find one, see how it stands, when what happened and what would go with it; delete, restore, hold, erase it,
+//! each after a look at what that would do.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
+use ebb::audit::{self, Filter, Moment, Record};
+use ebb::retain::{self, Deletion, OpenDeletion, Shown};
+use ebb::token::Role;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::frame::{self, Ask, Trouble};
+use super::session::{Form, Visitor};
+use super::text::{ago, badge, count, given, number, segment, time};
+use super::tree;
+use crate::http::{Path, Problem, Query, Surface, restore_subject, retry_subject};
+
+const LISTED: i64 = 50;
+
+/// Where a subject's page is.
+pub(super) fn path(policy: &str, id: &str) -> String {
+    format!("/subjects/{}/{}", segment(policy), segment(id))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Find {
+    policy: Option<String>,
+    id: Option<String>,
+}
+
+pub(super) async fn page(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Query(find): Query<Find>,
+) -> Result<Response, Trouble> {
+    let policy = given(find.policy);
+    if let (Some(policy), Some(id)) = (&policy, given(find.id)) {
+        return Ok(Redirect::to(&path(policy, id.trim())).into_response());
+    }
+    let mut tx = surface.engine.database().read().await?;
+    let policies = retain::policies(&mut tx).await?;
+    let open = retain::list_open(&mut tx, policy.as_deref(), LISTED).await?;
+    tx.commit().await?;
+    let main = html! {
+        div.head { h1 { "Subjects" } span.soft.small { "personal data lives as long as policy says" } }
+        @if policies.is_empty() {
+            section.panel { div.empty { strong { "No policy with subjects yet" } "A " code { "[[retain]]" } " policy with " code { "deleted_at" } " has them." } }
+        } @else {
+            section.panel { div.pad { form.filters method="get" action="/subjects" {
+                div { label for="policy" { "Policy" } select #policy name="policy" { @for known in &policies { option value=(known) selected[policy.as_ref() == Some(known)] { (known) } } } }
+                div { label for="id" { "Subject's id" } input #id name="id" placeholder="the primary key" autocomplete="off"; }
+                button.main { "Find" }
+            } } }
+            section.panel { header { h2 { "Open deletions" } span.soft.small { "stuck ones first, then the soonest" } } (table(&open)) }
+        }
+    };
+    Ok(frame::page(&visitor, "/subjects", "Subjects", main).into_response())
+}
+
+fn table(open: &[OpenDeletion]) -> Markup {
+    if open.is_empty() {
+        return html! { div.empty { strong { "Nobody is about to be erased" } "A soft delete opens a deletion, and it is listed here until it is done." } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Subject" } th { "State" } th { "Due" } th.wide { "Deleted" } th { "Waits for" } } }
+            tbody {
+                @for one in open {
+                    @let deletion = &one.deletion;
+                    tr {
+                        td { @match &deletion.subject_id { Some(id) => a href=(path(&one.policy, id)) { (id) }, None => "–" } div.sub { (one.policy) @if let Some(tenant) = &deletion.tenant { " · " (tenant) } } }
+                        td { (badge(&deletion.state)) @if deletion.on_hold { " " (badge("on hold")) } }
+                        td { (ago(deletion.due_at)) }
+                        td.wide { (time(deletion.deleted_at)) }
+                        td { (waits(deletion)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn waits(deletion: &Deletion) -> Markup {
+    html! {
+        @if let Some(reason) = &deletion.hold_reason { "a hold: " (reason) }
+        @else if let Some(blocked) = &deletion.blocked { (blocked) }
+        @else if let Some(error) = &deletion.error { span.sub { (error) } }
+        @else { span.soft { "its time" } }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Of {
+    policy: String,
+    id: String,
+}
+
+pub(super) async fn one(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Path(of): Path<Of>,
+) -> Result<Markup, Trouble> {
+    let mut tx = surface.engine.database().read().await?;
+    let shown = retain::show(&mut tx, &of.policy, &of.id).await?;
+    let shape = retain::approved_tree(&mut tx, &of.policy).await?;
+    let filter = Filter { policy: Some(of.policy.clone()), limit: Some(500), ..Filter::default() };
+    let records = audit::list(&mut tx, &filter).await?;
+    tx.rollback().await?;
+    let deletion = shown.deletion.as_ref();
+    let records: Vec<&Record> = match deletion {
+        Some(deletion) => {
+            let id = deletion.deletion.to_string();
+            records.iter().filter(|record| record.details.contains(&id)).collect()
+        }
+        None => Vec::new(),
+    };
+    let state =
+        deletion.filter(|deletion| deletion.state != "restored").map_or("not deleted", |deletion| &deletion.state);
+    let main = html! {
+        div.head {
+            div { p.soft.small { a href="/subjects" { "Subjects" } " / " a href=(super::policies::path(&of.policy)) { (of.policy) } } h1 { (shown.id) } }
+            div.actions { (badge(state)) (actions(&visitor, &shown)) }
+        }
+        @if let Some(hold) = &shown.hold {
+            div.banner.warn role="status" { (frame::alert()) div {
+                strong { "On hold: " (hold.reason) }
+                p { "Since " (time(hold.placed_at)) ", by " (hold.placed_by) ". Nothing of it is marked, warned about or erased" @if let Some(until) = hold.until { " until " (time(until)) } "." @if !hold.binds.is_empty() { " It binds " (hold.binds.join(", ")) ", too." } }
+            } }
+        }
+        @if let Some(error) = deletion.and_then(|deletion| deletion.error.as_ref()) {
+            div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } }
+        }
+        section.panel { header { h2 { "Timeline" } } div.pad { (timeline(deletion, &records)) } }
+        (would_go(&shown, shape.as_ref()))
+    };
+    Ok(frame::page(&visitor, "/subjects", &shown.id, main))
+}
+
+/// What would go with it, as a picture and as numbers.
+fn would_go(shown: &Shown, shape: Option<&retain::Shape>) -> Markup {
+    let rows: u64 = shown.would_erase.values().sum();
+    html! {
+        section.panel {
+            header { h2 { "What would be erased" } span.soft.small { (number(rows)) " rows in " (shown.would_erase.len()) " tables" } }
+            @match (shown.exists, shape) {
+                (true, Some(shape)) => div.pad.scroll { (tree::picture(shape, &shown.would_erase, &shown.would_unlink)) },
+                (true, None) => {},
+                (false, _) => div.empty { "Its row is gone." },
+            }
+        }
+    }
+}
+
+fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
+    let path = path(&shown.policy, &shown.id);
+    let open = shown.deletion.as_ref().filter(|deletion| deletion.closed_at.is_none());
+    let button = |what: &str, label: &str, class: &str| html! { a class={ "button " (class) } href={ (path) "/" (what) } { (label) "…" } };
+    html! {
+        @if visitor.may(Role::Operate) && shown.exists {
+            @match open {
+                None => (button("delete", "Delete", "")),
+                Some(deletion) => {
+                    @if deletion.state != "erasing" { (button("restore", "Restore", "main")) }
+                    @if deletion.state == "failed" { (button("retry", "Retry", "")) }
+                },
+            }
+            @if shown.hold.is_some() { (button("release", "Release", "")) } @else { (button("hold", "Hold", "")) }
+            (button("erase", "Erase", "danger"))
+        }
+    }
+}
+
+/// When what happened, and what comes.
+fn timeline(deletion: Option<&Deletion>, records: &[&Record]) -> Markup {
+    let Some(deletion) = deletion else {
+        return html! { p.soft { "It is not deleted, so nothing is planned." } };
+    };
+    let open = deletion.closed_at.is_none();
+    html! {
+        ol.timeline {
+            li.done { strong { "Soft-deleted" } " " (time(deletion.deleted_at)) }
+            @for record in records.iter().rev() { li.done { strong { (said(&record.action)) } " " (time(record.at)) div.sub { "by " (record.by) } } }
+            @if open && deletion.due_at < Moment::INFINITY { li { strong { @if deletion.expedited { "Erased on request" } @else { "Erased" } } " from " (time(deletion.due_at)) div.sub { (ago(deletion.due_at)) @if let Some(blocked) = &deletion.blocked { ", waits: " (blocked) } } } }
+            @if open && deletion.due_at == Moment::INFINITY { li { strong { "Not erased, as things stand" } } }
+            @if let Some(at) = deletion.closed_at { li.done { strong { (said(&deletion.state)) } " " (time(at)) @if let Some(rows) = deletion.rows { div.sub { (count(rows)) " rows" } } } }
+        }
+    }
+}
+
+fn said(action: &str) -> String {
+    let words = match action {
+        "delete" => "Deletion opened",
+        "restore" | "restored" => "Restored",
+        "hold" => "Put on hold",
+        "release" => "Released",
+        "erase_requested" => "Erasure requested",
+        "erase" | "erased" => "Erased",
+        "retry" => "Tried again",
+        other => other,
+    };
+    words.to_owned()
+}
+
+/// What can be done to a subject: its word, what is asked, what it means, the button, whether it destroys.
+const ACTS: [(&str, &str, &str, &str, bool); 6] = [
+    (
+        "delete",
+        "Soft-delete this subject?",
+        "It counts as deleted from now on, and can be restored until it is erased.",
+        "Soft-delete it",
+        true,
+    ),
+    ("restore", "Restore this subject?", "It is as if it had not been deleted.", "Restore it", false),
+    (
+        "hold",
+        "Put this subject on hold?",
+        "Nothing of it is marked, warned about or erased until it is released.",
+        "Put it on hold",
+        false,
+    ),
+    ("release", "Lift the hold?", "Its deletion goes on, and may be due at once.", "Lift the hold", true),
+    (
+        "erase",
+        "Erase this subject without its grace?",
+        "It is erased as soon as floor and holds allow. Nobody can take that back.",
+        "Erase it",
+        true,
+    ),
+    ("retry", "Try to erase it again?", "The next run tries it.", "Try again", true),
+];
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Act {
+    policy: String,
+    id: String,
+    act: String,
+}
+
+pub(super) async fn ask(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Path(of): Path<Act>,
+) -> Result<Markup, Trouble> {
+    visitor.must(Role::Operate)?;
+    let act = ACTS
+        .iter()
+        .find(|act| act.0 == of.act)
+        .ok_or_else(|| Problem::not_found("nothing of that sort can be done"))?;
+    let due = rehearse(&surface, &of, &visitor.caller.name).await?;
+    let mut tx = surface.engine.database().read().await?;
+    let shown = retain::show(&mut tx, &of.policy, &of.id).await?;
+    let shape = retain::approved_tree(&mut tx, &of.policy).await?;
+    tx.rollback().await?;
+    let what = html! {
+        p { (act.2) }
+        @if let Some(due) = due { p { "It would be erased " @if due == Moment::INFINITY { "never, as things stand." } @else { strong { (time(due)) } ", " (ago(due)) "." } } }
+        @if act.4 { (would_go(&shown, shape.as_ref())) }
+    };
+    let fields = html! {
+        @if act.0 == "hold" {
+            div { label for="reason" { "Why; it is kept in the audit" } input #reason name="reason" required autofocus; }
+            div { label for="until" { "Until (UTC), or until it is released" } input #until name="until" type="datetime-local"; }
+        }
+    };
+    let path = path(&of.policy, &of.id);
+    let action = format!("{path}/{}", act.0);
+    Ok(Ask { page: "/subjects", title: act.1, back: &path, action: &action, button: act.3, danger: act.4 }
+        .show(&visitor, what, fields))
+}
+
+/// What an act would lead to, in a transaction that is taken back.
+async fn rehearse(surface: &Surface, of: &Act, by: &str) -> Result<Option<Moment>, Problem> {
+    let mut tx = surface.engine.database().read().await?;
+    let due = match of.act.as_str() {
+        "delete" => Some(retain::delete(&mut tx, &of.policy, &of.id, by).await?),
+        "erase" => Some(retain::request_erasure(&mut tx, &of.policy, &of.id, by).await?),
+        _ => None,
+    };
+    tx.rollback().await?;
+    Ok(due)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Given {
+    reason: Option<String>,
+    until: Option<String>,
+}
+
+pub(super) async fn act(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Path(of): Path<Act>,
+    Form(form): Form<Given>,
+) -> Result<Response, Trouble> {
+    visitor.must(Role::Operate)?;
+    let (policy, id, by) = (of.policy.as_str(), of.id.as_str(), visitor.caller.name.as_str());
+    let mut tx = surface.engine.database().read().await?;
+    match of.act.as_str() {
+        "delete" => drop(retain::delete(&mut tx, policy, id, by).await?),
+        "erase" => drop(retain::request_erasure(&mut tx, policy, id, by).await?),
+        "release" => retain::release(&mut tx, policy, id, by).await?,
+        "hold" => {
+            let until = given(form.until).map(|until| format!("{until}Z"));
+            let reason = form.reason.unwrap_or_default();
+            retain::hold(&mut tx, policy, id, &reason, until.as_deref(), by).await?;
+        }
+        "restore" => restore_subject(&surface, policy, id, by).await?,
+        "retry" => retry_subject(&surface, policy, id, by).await?,
+        _ => return Err(Problem::not_found("nothing of that sort can be done").into()),
+    }
+    tx.commit().await?;
+    Ok(Redirect::to(&path(policy, id)).into_response())
+}

@@ -1,0 +1,146 @@
+//! `/v1/policies/{name}/tenants/{tenant}`: a tenant's own terms. Invariant: what makes subjects due takes effect only for
+//! whoever says that they know.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb::policy::Term;
+use ebb::retain::{self, OverrideChange};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Surface;
+use super::auth::{Admin, By};
+use super::extract::{self, Path, Query};
+use super::policies::expected;
+use super::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Surface> {
+    OpenApiRouter::new().routes(routes!(put, remove))
+}
+
+/// Which tenant of which policy.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct Of {
+    /// The retain policy.
+    #[param(min_length = 1)]
+    name: String,
+    /// The tenant, as its column says.
+    #[param(min_length = 1)]
+    tenant: String,
+}
+
+/// A tenant's own terms.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TenantRequest {
+    /// How long its subjects stay; as the policy says when absent.
+    #[schema(example = "180d", pattern = r"^[1-9][0-9]{0,3}(h|d|mo|y)$")]
+    retention: Option<String>,
+    /// False: nothing of this tenant goes.
+    #[serde(default = "yes")]
+    enabled: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ChangeQuery {
+    /// Change nothing; answer what would be due.
+    #[serde(default)]
+    dry_run: bool,
+    /// Subjects may become due by the change.
+    #[serde(default)]
+    confirm: bool,
+}
+
+/// What a change means.
+#[derive(Debug, Serialize, ToSchema)]
+struct TenantAnswer {
+    /// The policy's version with it.
+    version: i64,
+    /// Subjects of the policy that were due before.
+    due_before: u64,
+    /// Subjects that are due now.
+    due_after: u64,
+    /// Whether nothing was changed.
+    dry_run: bool,
+}
+
+/// Give a tenant terms of its own
+#[utoipa::path(
+    put, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
+    params(Of, ChangeQuery),
+    request_body = TenantRequest,
+    responses(
+        (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Below the floor, or subjects would be due and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("admin"))),
+)]
+async fn put(
+    by: By<Admin>,
+    State(surface): State<Surface>,
+    Path(of): Path<Of>,
+    Query(query): Query<ChangeQuery>,
+    headers: HeaderMap,
+    extract::Json(request): extract::Json<TenantRequest>,
+) -> Result<Json<TenantAnswer>, Problem> {
+    let retention = request.retention.map(|text| text.parse::<Term>());
+    let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
+    let set = OverrideChange::Set { retention, enabled: request.enabled };
+    change(&surface, &of, &query, &headers, &set, by.name()).await
+}
+
+/// Give a tenant the policy's terms again
+#[utoipa::path(
+    delete, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
+    params(Of, ChangeQuery),
+    responses(
+        (status = 200, description = "The policy's terms hold again; with dry_run, what that would mean", body = TenantAnswer),
+        (status = 404, description = "There is no such policy, or the tenant has no terms of its own", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Subjects would be due and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("admin"))),
+)]
+async fn remove(
+    by: By<Admin>,
+    State(surface): State<Surface>,
+    Path(of): Path<Of>,
+    Query(query): Query<ChangeQuery>,
+    headers: HeaderMap,
+) -> Result<Json<TenantAnswer>, Problem> {
+    change(&surface, &of, &query, &headers, &OverrideChange::Unset, by.name()).await
+}
+
+async fn change(
+    surface: &Surface,
+    of: &Of,
+    query: &ChangeQuery,
+    headers: &HeaderMap,
+    change: &OverrideChange,
+    by: &str,
+) -> Result<Json<TenantAnswer>, Problem> {
+    let expected = expected(headers)?;
+    let confirmed = query.confirm || query.dry_run;
+    let mut tx = surface.engine.database().read().await?;
+    let changed = retain::set_override_at(&mut tx, &of.name, &of.tenant, change, expected, confirmed, by).await;
+    let (version, due_before, due_after) = changed.map_err(|error| match error.hint() {
+        Some(hint) if hint.contains("--yes") => Problem::from(error).hint("send confirm=true to let them go"),
+        _ => error.into(),
+    })?;
+    match query.dry_run {
+        true => tx.rollback().await?,
+        false => tx.commit().await?,
+    }
+    Ok(Json(TenantAnswer { version, due_before, due_after, dry_run: query.dry_run }))
+}

@@ -1,0 +1,195 @@
+//! Every page and every action in a real browser: at a desk and on a phone, light and dark. No page is wider than its
+//! window, says anything to the console, or fetches from elsewhere; every action asks first and is audited with who did it.
+
+use std::time::Duration;
+
+use ebb::token::Role;
+use ebb_testkit::eventually;
+
+use super::site::Site;
+use crate::browser::{Browser, Window};
+use crate::shell::Shell;
+
+const TABLES: &str = "
+    CREATE SCHEMA scratch;
+    CREATE TABLE k (at timestamptz); INSERT INTO k SELECT now() - interval '1 h' FROM generate_series(1, 10);
+    CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+    CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+    CREATE TABLE invoices (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE SET NULL);
+    CREATE INDEX ON orders (user_id); CREATE INDEX ON invoices (user_id);
+    INSERT INTO users SELECT n FROM generate_series(1, 9) n;
+    INSERT INTO orders SELECT n, 1 + n % 9 FROM generate_series(1, 27) n;
+    INSERT INTO invoices SELECT n, 1 + n % 9 FROM generate_series(1, 9) n;
+    CREATE TABLE m (at timestamptz NOT NULL) PARTITION BY RANGE (at)";
+const POLICIES: &str = "
+    [[expire]]\nname = \"keys\"\ntable = \"public.k\"\ncolumn = \"at\"\n
+    [[retain]]\nname = \"users\"\ntable = \"public.users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n
+    [[partition]]\nname = \"m\"\ntable = \"public.m\"\ncolumn = \"at\"\nby = \"month\"\nahead = 3\n
+    [[resources]]\nname = \"s\"\ndriver = \"postgres\"\nschema = \"scratch\"\npattern = \"t{snowflake}\"\ngrace = \"1h\"\n
+    [sinks.hook]\ntype = \"webhook\"\nurl = \"http://127.0.0.1:9/\"\nallow_private = true\nretry = { base = \"1ms\", max = \"1ms\", attempts = 1 }\n";
+
+/// A node with something of everything, and the id of an event that died.
+async fn site() -> (Site, String) {
+    let site = Site::new().await;
+    site.database.execute(TABLES).await;
+    Shell::new(&site.database, POLICIES).ok(&["apply", "--yes"]);
+    let event: String = site.database.scalar("SELECT ebb.schedule('hook', now(), '{\"type\": \"t\"}')::text").await;
+    site.database.execute("SELECT ebb.delete_subject('users', '2')").await;
+    site.database
+        .execute("INSERT INTO ebb.resource (policy, name, state) VALUES ('s', 't' || (extract(epoch FROM now()) * 1000)::bigint * 4194304, 'live')")
+        .await;
+    let dead = || async {
+        site.database.scalar::<i64>("SELECT count(*) FROM ebb.event_history WHERE state = 'dead'").await == 1
+    };
+    eventually(Duration::from_secs(60), dead).await;
+    (site, event)
+}
+
+async fn log_in(site: &Site, window: Window, role: Role) -> Browser {
+    let browser = Browser::open(window).await;
+    let token = site.token(role).await;
+    browser.go(&format!("http://{}/login", site.address)).await;
+    browser.fill("#token", &token).await;
+    browser.click("button.main").await;
+    browser.text(".side nav").await;
+    browser
+}
+
+/// What a page fetched from anywhere but the node, what it said to the console, and whether its contrast is enough.
+const INSPECT: &str = r"
+    const foreign = performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith(location.origin));
+    const parse = c => c.match(/[\d.]+/g).map(Number);
+    const lum = ([r, g, b]) => { const f = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+    const back = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.99) return c; } return [255, 255, 255]; };
+    const low = [...document.querySelectorAll('main *, .side *')].filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) && e.checkVisibility() && !e.closest('svg') && !(e instanceof HTMLOptionElement))
+      .map(e => { const [a, b] = [lum(parse(getComputedStyle(e).color)), lum(back(e))].sort((x, y) => y - x); return [(a + 0.05) / (b + 0.05), e.className || e.tagName, e.textContent.slice(0, 30)]; })
+      .filter(([ratio]) => ratio < 4.5);
+    const unnamed = [...document.querySelectorAll('input:not([type=hidden]):not([hidden]), select, textarea')].filter(e => !e.labels || !e.labels.length).map(e => e.name);
+    return JSON.stringify({ foreign, low: low.slice(0, 5), unnamed });";
+
+async fn look(browser: &Browser, site: &Site, path: &str, name: &str) {
+    browser.go(&format!("http://{}{path}", site.address)).await;
+    let title = browser.text("h1").await;
+    assert!(!title.is_empty(), "{path}");
+    assert!(browser.fits().await, "{name} {path} is wider than its window");
+    let found = browser.run(INSPECT).await;
+    assert_eq!(found, r#"{"foreign":[],"low":[],"unnamed":[]}"#, "{name} {path}");
+}
+
+async fn every_page(window: Window, name: &str) {
+    let (site, event) = site().await;
+    let browser = log_in(&site, window, Role::Admin).await;
+    for path in [
+        "/",
+        "/policies",
+        "/policies/keys",
+        "/policies/keys/run",
+        "/policies/keys/edit",
+        "/subjects",
+        "/subjects/users/2",
+        "/subjects/users/2/erase",
+        "/subjects/users/2/hold",
+        "/events",
+        &format!("/events/{event}"),
+        &format!("/events/{event}/retry"),
+        "/events/retry",
+        "/partitions",
+        "/resources",
+        "/audit",
+        "/audit?verify=1",
+        "/audit/report",
+        "/docs",
+    ] {
+        look(&browser, &site, path, name).await;
+    }
+    assert_eq!(browser.console().await, Vec::<String>::new(), "{name}");
+}
+
+#[tokio::test]
+async fn every_page_is_fine_at_a_desk() {
+    every_page(Window::DESK, "desk").await;
+}
+
+#[tokio::test]
+async fn every_page_is_fine_on_a_phone_in_the_dark() {
+    every_page(Window::PHONE.dark(), "phone").await;
+}
+
+#[tokio::test]
+async fn every_action_asks_first_and_is_audited_with_who_did_it() {
+    let (site, event) = site().await;
+    let browser = log_in(&site, Window::DESK, Role::Operate).await;
+    let at = |path: &str| format!("http://{}{path}", site.address);
+    let state = || site.database.scalar::<String>("SELECT state FROM ebb.deletion WHERE subject_id = '2'");
+
+    // A subject: found by its id, held, released, restored; erased only after a look at the tree.
+    browser.go(&at("/subjects")).await;
+    browser.fill("#id", "2").await;
+    browser.click("main button.main").await;
+    assert!(browser.text("svg.tree").await.contains("3 rows go"), "the tree is a picture with numbers");
+    browser.click("a[href$='/hold']").await;
+    browser.fill("#reason", "a court asked").await;
+    browser.click("main form button.main").await;
+    assert!(browser.text(".banner.warn").await.contains("a court asked"));
+    browser.click("a[href$='/release']").await;
+    browser.click("main form button.danger").await;
+    browser.click("a[href$='/erase']").await;
+    assert!(browser.text("main").await.contains("It would be erased"), "a dry run");
+    assert_eq!(state().await, "pending", "asking changes nothing");
+    browser.click("a.button[href='/subjects/users/2']").await;
+    browser.click("a[href$='/restore']").await;
+    browser.click("main form button.main").await;
+    assert!(browser.text(".timeline").await.contains("Restored"));
+    assert_eq!(state().await, "restored");
+    browser.click("a[href$='/delete']").await;
+    assert!(browser.text("main").await.contains("It would be erased"));
+    browser.click("main form button.danger").await;
+    browser.text("a[href$='/restore']").await;
+
+    // A dead letter is delivered again, one that waits is cancelled.
+    browser.go(&at("/events?state=dead")).await;
+    browser.go(&at(&format!("/events/{event}/retry"))).await;
+    browser.click("main form button.main").await;
+    assert!(browser.text("main").await.contains(&event));
+    let later: String = site.database.scalar("SELECT ebb.schedule('hook', now() + interval '1 day', '{}')::text").await;
+    browser.go(&at(&format!("/events/{later}/cancel"))).await;
+    browser.click("main form button.danger").await;
+    assert!(browser.text("main .badge").await.contains("cancelled"));
+
+    // A resource that nobody refers to goes at once.
+    browser.go(&at("/resources")).await;
+    browser.click("main a[href$='/drop']").await;
+    browser.click("main form button.danger").await;
+    browser.text("main table").await;
+
+    // A policy is paused and resumed.
+    browser.go(&at("/policies/keys")).await;
+    browser.click("form[action$='/pause'] button").await;
+    browser.click("form[action$='/resume'] button").await;
+    browser.text("form[action$='/pause']").await;
+    browser.click("a[href$='/run']").await;
+    browser.click("main form button").await;
+    browser.text("form[action$='/pause']").await;
+
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    let done: String = site
+        .database
+        .scalar("SELECT string_agg(DISTINCT action, ' ' ORDER BY action) FROM ebb.audit WHERE by_name = 'operate'")
+        .await;
+    assert_eq!(done, "cancel delete hold hurry pause release restore resume retry trigger");
+}
+
+#[tokio::test]
+async fn pages_follow_what_happens_without_a_reload() {
+    let (site, _) = site().await;
+    let browser = log_in(&site, Window::DESK, Role::Read).await;
+    browser.go(&format!("http://{}/policies/keys", site.address)).await;
+    browser.run("window.same = true").await;
+    assert!(!browser.has("main form").await, "who only reads is offered nothing to do");
+    Shell::new(&site.database, "").ok(&["pause", "keys", "--reason", "from elsewhere"]);
+    let seen = || async { browser.text("main").await.contains("paused") };
+    eventually(Duration::from_secs(60), seen).await;
+    assert_eq!(browser.run("return window.same === true").await, true, "the page was not loaded again");
+    let shown = browser.run("const t = document.querySelector('main time'); return t.title").await;
+    assert!(shown.as_str().unwrap().ends_with("UTC"), "UTC on hover: {shown}");
+}

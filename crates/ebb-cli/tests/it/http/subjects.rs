@@ -1,0 +1,106 @@
+//! One subject over HTTP, and a tenant's own terms: every step audited with the token's name, what destroys rehearsed first.
+
+use ebb::token::Role;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::site::{Answer, Site};
+use crate::shell::Shell;
+
+const TABLES: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, tenant_id text, deleted_at timestamptz);
+    CREATE TABLE sessions (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+    CREATE INDEX ON sessions (user_id);
+    INSERT INTO users SELECT n, 'acme', NULL FROM generate_series(1, 5) n;
+    INSERT INTO sessions SELECT n, 1 + n % 5 FROM generate_series(1, 20) n";
+const USERS: &str = "[[retain]]\nname = \"users\"\ntable = \"public.users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\nfloor = \"30d\"\n\
+    tenant = \"tenant_id\"\ntenant_override = true\n";
+
+async fn site() -> Site {
+    let site = Site::new().await;
+    site.database.execute(TABLES).await;
+    Shell::new(&site.database, USERS).ok(&["apply", "--yes"]);
+    site
+}
+
+async fn post(site: &Site, token: &str, what: &str, body: &Value) -> Answer {
+    site.post(&format!("/v1/subjects/users/{what}"), token, body).await
+}
+
+#[tokio::test]
+async fn a_subject_is_deleted_held_released_and_restored() {
+    let site = site().await;
+    let (app, operator) = (site.token(Role::App).await, site.token(Role::Operate).await);
+    let rehearsed = post(&site, &app, "1/delete?dry_run=true", &json!({})).await.json();
+    assert_eq!(rehearsed["dry_run"], true);
+    let deleted: i64 = site.database.scalar("SELECT count(*) FROM users WHERE deleted_at IS NOT NULL").await;
+    assert_eq!(deleted, 0, "a dry run changes nothing");
+    let done = post(&site, &app, "1/delete", &json!({})).await;
+    assert_eq!((done.status, &done.json()["dry_run"]), (200, &json!(false)), "{done:?}");
+    let shown = site.get("/v1/subjects/users/1", &operator).await.json();
+    assert_eq!((&shown["deletion"]["state"], &shown["would_erase"]["public.sessions"]), (&json!("pending"), &json!(4)));
+    let held = post(&site, &operator, "1/hold", &json!({ "reason": "court", "until": "2090-01-01T00:00:00Z" })).await;
+    assert_eq!(held.status, 204, "{held:?}");
+    let shown = site.get("/v1/subjects/users/1", &operator).await.json();
+    assert_eq!(shown["deletion"]["hold_reason"], "court");
+    let soon = post(&site, &app, "1/erase?dry_run=true", &json!({})).await.json();
+    assert!(soon["due_at"].as_str().unwrap().starts_with("2090"), "not before the hold ends: {soon}");
+    assert_eq!(post(&site, &operator, "1/release", &json!({})).await.status, 204);
+    assert_eq!(post(&site, &app, "1/restore", &json!({})).await.status, 204);
+    assert_eq!(post(&site, &app, "1/restore", &json!({})).await.problem(), "conflict");
+    assert_eq!(post(&site, &operator, "1/retry", &json!({})).await.problem(), "conflict");
+    let trail: String = site
+        .database
+        .scalar("SELECT string_agg(action || ' ' || by_name, ', ' ORDER BY id) FROM ebb.audit WHERE policy = 'users' AND action <> 'policy'")
+        .await;
+    assert_eq!(trail, "delete app, hold operate, release operate, restore app");
+}
+
+#[tokio::test]
+async fn who_is_not_there_is_told_apart_from_what_cannot_be() {
+    let site = site().await;
+    let token = site.token(Role::Operate).await;
+    for what in ["delete", "erase", "restore", "release", "retry"] {
+        assert_eq!(post(&site, &token, &format!("99/{what}"), &json!({})).await.problem(), "not-found", "{what}");
+        let answer = post(&site, &token, &format!("x/{what}"), &json!({})).await;
+        assert_eq!(answer.problem(), "invalid", "{what}: {answer:?}");
+        let nowhere = site.post(&format!("/v1/subjects/nobody/1/{what}"), &token, &json!({})).await;
+        assert_eq!(nowhere.problem(), "not-found", "{what}");
+    }
+    for (body, says) in [
+        (json!({ "reason": " " }), "a hold has a reason"),
+        (json!({ "reason": "x", "until": "2001-01-01T00:00:00Z" }), "over already"),
+        (json!({ "reason": "x", "until": "never" }), "until"),
+        (json!({}), "reason"),
+    ] {
+        let answer = post(&site, &token, "1/hold", &body).await;
+        assert!(answer.problem() == "invalid" && answer.body.contains(says), "{body}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_has_terms_of_its_own_above_the_floor() {
+    let site = site().await;
+    let admin = site.token(Role::Admin).await;
+    site.database.execute("UPDATE users SET deleted_at = now() - interval '60 days' WHERE id < 3").await;
+    site.database
+        .execute("INSERT INTO ebb.deletion (policy, subject_id, tenant, deleted_at, due_at) SELECT 'users', id::text, tenant_id, deleted_at, deleted_at + interval '90 days' FROM users WHERE id < 3")
+        .await;
+    let path = "/v1/policies/users/tenants/acme";
+    let put = |query: &'static str, retention: &'static str| {
+        let site = &site;
+        let admin = &admin;
+        async move { site.send(Method::PUT, &format!("{path}{query}"), admin, &json!({ "retention": retention })).await }
+    };
+    assert!(put("", "10d").await.body.contains("below the floor"));
+    let rehearsed = put("?dry_run=true", "31d").await.json();
+    assert_eq!((&rehearsed["due_before"], &rehearsed["due_after"]), (&json!(0), &json!(2)), "{rehearsed}");
+    let refused = put("", "31d").await;
+    assert!(refused.problem() == "conflict" && refused.body.contains("confirm=true"), "{refused:?}");
+    let stale = site.request(Method::PUT, path, &admin).header("if-match", "\"7\"").json(&json!({}));
+    assert_eq!(Answer::of(stale.send().await.unwrap()).await.problem(), "changed-meanwhile");
+    assert_eq!(put("?confirm=true", "31d").await.json()["version"], 2);
+    let removed = site.send(Method::DELETE, path, &admin, &json!({})).await;
+    assert_eq!((removed.status, &removed.json()["due_after"]), (200, &json!(0)), "{removed:?}");
+    assert_eq!(site.send(Method::DELETE, path, &admin, &json!({})).await.problem(), "not-found");
+}
