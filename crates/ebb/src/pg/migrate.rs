@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = migrations![
     11 "0011_created",
     12 "0012_split",
     13 "0013_gates",
+    14 "0014_review",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

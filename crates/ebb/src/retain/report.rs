@@ -86,7 +86,11 @@ pub async fn report(
         premature: store::report_premature(connection, since, until, tenant).await?,
         asked: store::report_asked(connection, since, until).await?,
         below_default: store::report_below_default(connection).await?,
-        failed: store::stuck(connection).await?.into_iter().map(|(policy, count, _)| (policy, count)).collect(),
+        failed: store::stuck(connection, super::erase::ATTEMPTS)
+            .await?
+            .into_iter()
+            .map(|(policy, count, _)| (policy, count))
+            .collect(),
     })
 }
 
