@@ -70,7 +70,7 @@ fn binary() -> Result<PathBuf> {
     if binary.exists() { Ok(binary) } else { Err("build the node first: cargo build --release -p ebb-cli".into()) }
 }
 
-fn resident_mb(pid: u32) -> Result<f64> {
+pub(crate) fn resident_mb(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
     let kb: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;

@@ -7,6 +7,7 @@ mod footprint;
 mod gentle;
 mod once;
 mod partition;
+mod resources;
 mod retain;
 mod schedule;
 mod sweep;
@@ -19,7 +20,7 @@ async fn main() -> std::process::ExitCode {
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
             eprintln!(
-                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, retain, schedule, footprint"
+                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, resources, retain, schedule, footprint"
             );
             std::process::ExitCode::from(2)
         }
@@ -51,6 +52,9 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
     }
     if wants("partition") || part.starts_with("partition-") {
         goals.extend(partition::run(part).await?);
+    }
+    if wants("resources") {
+        goals.extend(resources::run().await?);
     }
     if wants("retain") {
         goals.extend(retain::run().await?);

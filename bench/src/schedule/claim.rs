@@ -13,8 +13,8 @@ const LOOKS: usize = 200;
 /// A backlog of a day: so many events, so far apart.
 const BACKLOG: u64 = 200_000;
 const APART: &str = "400 milliseconds";
-/// Where a node's claims begin while it drains: with the oldest of its last claim, which had at most 2,000.
-const LAST_CLAIM: &str = "ebb.now() - interval '1 day' + 198000 * interval '400 milliseconds'";
+/// Where a node's claims begin while it drains: after the newest of its last claim.
+const LAST_CLAIM: &str = "ebb.now() - interval '1 day' + 200000 * interval '400 milliseconds'";
 /// Where they begin once a second, to find what was written late.
 const BOTTOM: &str = "'epoch'::timestamptz";
 
@@ -75,7 +75,9 @@ async fn look(connection: &mut PgConnection, floor: &str) -> Result<f64> {
         .bind(vec![128_i32])
         .bind(vec![0_i32])
         .bind(vec![floor])
+        .bind(vec![uuid::Uuid::nil()])
         .bind(vec!["60 seconds"])
+        .bind(vec![4_i32])
         .bind("bench")
         .fetch_all(&mut *tx)
         .await?;

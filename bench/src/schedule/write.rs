@@ -25,7 +25,7 @@ const EBB_ONE: &str = "SELECT ebb.schedule('noop', now() + interval '1 day', $1:
 
 pub(super) async fn run() -> Result<Vec<Goal>> {
     let (bed, _) = bed().await?;
-    bed.database.execute("CREATE TABLE bench_event (LIKE ebb.event INCLUDING ALL)").await;
+    bed.database.execute("CREATE TABLE bench_event (LIKE ebb.event INCLUDING ALL) WITH (fillfactor = 50)").await;
     let many = many(&bed).await?;
     let one = one(&bed).await?;
     Ok(vec![

@@ -34,7 +34,7 @@ fn main() -> ebb::Result<()> {
     done
 }
 
-async fn work(engine: &Engine) -> ebb::Result<()> {
+pub(crate) async fn work(engine: &Engine) -> ebb::Result<()> {
     // As the schema's owner this creates or upgrades it; any other role is told which command to run.
     engine.ready().await?;
     once(engine).await?;

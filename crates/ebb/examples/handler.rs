@@ -18,7 +18,7 @@ use serde_json::json;
 const POLICIES: &str = "[sinks.greetings]\ntype = \"handler\"\nretry = [\"0s\", \"1s\"]\n";
 
 /// Takes greetings; the first attempt of each fails, to show a retry.
-struct Greeter;
+pub(crate) struct Greeter;
 
 impl Sink for Greeter {
     fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Verdict> {
@@ -52,7 +52,7 @@ fn main() -> ebb::Result<()> {
     done
 }
 
-async fn work(engine: &Engine) -> ebb::Result<()> {
+pub(crate) async fn work(engine: &Engine) -> ebb::Result<()> {
     engine.ready().await?;
     let config = Config::from_str(POLICIES, "policies", &Env::default())?;
     let policies = config.policies.into_iter();

@@ -16,12 +16,15 @@ async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let usage = || Error::usage("worker DATABASE_URL POLICY");
     let (url, policy) = (args.next().ok_or_else(usage)?, args.next().ok_or_else(usage)?);
+    run(&url, &policy).await
+}
 
+pub(crate) async fn run(url: &str, policy: &str) -> Result<()> {
     // Who starts a handler stops it; contexts share it.
-    let engine = Engine::connect(&url)?;
+    let engine = Engine::connect(url)?;
     let worker = Worker { labels: json!({ "job": "42" }), ..Worker::new("example") };
-    let handler = Arc::new(PostgresHandler::start(engine.database().clone(), &policy, worker).await?);
-    let outcome = task(&engine, &policy, Context::with(handler.clone())).await;
+    let handler = Arc::new(PostgresHandler::start(engine.database().clone(), policy, worker).await?);
+    let outcome = task(&engine, policy, Context::with(handler.clone())).await;
     handler.stop().await?;
     outcome
 }

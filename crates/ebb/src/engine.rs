@@ -108,7 +108,7 @@ impl Engine {
     /// The same engine over connections of its own, so that one user of it cannot starve another.
     pub fn beside(&self, connections: u32, application_name: &str) -> Self {
         let database = Database::open(self.database.target().clone(), connections, application_name);
-        Self::new(database, self.keys.clone())
+        Self { database, ..self.clone() }
     }
 
     /// The database underneath.

@@ -26,11 +26,15 @@ enum Command {
         #[arg(value_name = "DURATION")]
         by: Term,
     },
+    /// A worker that the demo starts, to kill it.
+    #[command(hide = true)]
+    Worker,
 }
 
 pub(crate) async fn run(args: Args, env: Env) -> Result<Outcome> {
     match args.command {
         Some(Command::Advance { by }) => demo::advance(by).await,
+        Some(Command::Worker) => demo::work().await,
         None => demo::run(args.once, env).await,
     }
 }

@@ -37,6 +37,7 @@ use clap::{Parser, Subcommand};
 use ebb::config::{Config, Env};
 use ebb::pg::embedded::Embedded;
 use ebb::pg::{Database, Target};
+use ebb::schedule::sink::Surroundings;
 use ebb::{Engine, Error, Keys, Result};
 use sqlx::{Postgres, Transaction};
 
@@ -229,7 +230,8 @@ impl Context {
             }
         };
         let database = Database::open(target, 16, "ebb/cli");
-        let engine = Engine::new(database, keys(&config));
+        let base = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
+        let engine = Engine::new(database, keys(&config)).within(Surroundings { env, base });
         Ok(Self { config, engine, embedded })
     }
 

@@ -5,6 +5,7 @@
 mod screen;
 mod store;
 mod traffic;
+mod worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -22,6 +23,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 use self::screen::Screen;
 use self::store::Count;
 use self::traffic::Traffic;
+use self::worker::{Cleared, Crash};
 use crate::cli::{Context, Outcome, apply, output, run};
 
 const DIR: &str = ".ebb/demo";
@@ -53,6 +55,8 @@ pub(crate) async fn advance(by: Term) -> Result<Outcome> {
     say!("its node sees within a second what is due now");
     Ok(Outcome::Done)
 }
+
+pub(crate) use worker::work;
 
 /// Runs the demo until it is stopped or, with `once`, until everything due is done.
 pub(crate) async fn run(once: bool, env: Env) -> Result<Outcome> {
@@ -142,9 +146,19 @@ impl Demo<'_> {
         let application = Database::open(database.target().clone(), 8, "demo-app");
         let mut traffic = Traffic::start(&application);
 
-        let swept = self.sweep(&before).await;
+        let crash = Crash::cause(database).await?;
+        let begun = Instant::now();
+        let (swept, cleared) = tokio::join!(self.sweep(&before), crash.clear(database, &self.shutdown));
+        let mut left = None;
+        if matches!(swept, Ok(true)) {
+            say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
+            match cleared? {
+                Cleared::Whole(story) => say!("{story}"),
+                Cleared::Left(what) => left = Some(what),
+            }
+        }
         let told = match swept {
-            Ok(true) if self.once => self.settle(&mut traffic, &before).await,
+            Ok(true) if self.once => self.settle(&mut traffic, &before, left).await,
             Ok(true) => {
                 self.invite(&address.to_string());
                 let watched = self.watch().await;
@@ -196,7 +210,6 @@ impl Demo<'_> {
             let swept = !busy && store::counts(database).await?.iter().all(|count| count.due == 0);
             if swept && greetings.sent >= BIRTHDAYS && greetings.waiting == 0 {
                 screen.finish();
-                say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
                 return Ok(true);
             }
             if let Some(failed) = runs.iter().find(|run| run.status == "failed") {
@@ -262,7 +275,7 @@ impl Demo<'_> {
                 if run.rows > 0 {
                     let took = human(rounded(Duration::from_secs_f64(run.seconds.max(0.0))));
                     let (rows, batches) = (run.rows.unsigned_abs(), run.batches.unsigned_abs());
-                    let rows = output::plural(rows, "row");
+                    let rows = output::plural(rows, if run.policy == worker::POLICY { "table" } else { "row" });
                     let batches = format!("{batches} {}", if batches == 1 { "batch" } else { "batches" });
                     say!("{}: deleted {rows} of {} in {batches}, {took}", run.policy, run.leaf);
                 }
@@ -282,7 +295,7 @@ impl Demo<'_> {
     }
 
     /// Ends the traffic, seals the audit, and checks by counting that everything adds up.
-    async fn settle(&self, traffic: &mut Traffic, before: &[Count]) -> Result<bool> {
+    async fn settle(&self, traffic: &mut Traffic, before: &[Count], left: Option<String>) -> Result<bool> {
         traffic.stop().await?;
         self.seal().await?;
         let database = self.context.engine.database();
@@ -292,7 +305,7 @@ impl Demo<'_> {
         let done = &traffic.done;
         let (inserted, orders) =
             (done.inserted.load(Ordering::Relaxed) as i64, done.orders.load(Ordering::Relaxed) as i64);
-        let mut wrong = Vec::new();
+        let mut wrong: Vec<String> = left.into_iter().collect();
         let mut rows = Vec::new();
         for (was, is) in before.iter().zip(&after) {
             let deleted: i64 = runs.iter().filter(|run| run.policy == was.policy).map(|run| run.rows).sum();

@@ -139,3 +139,25 @@ pub(crate) async fn greetings(database: &Database) -> Result<Greetings> {
     let mut tx = database.read().await?;
     Ok(sqlx::query_as(include_str!("sql/greetings.sql")).persistent(false).fetch_one(&mut *tx).await?)
 }
+
+/// A name for a scratch table, as ClickHouse makes ids: the time in its upper bits.
+pub(crate) async fn scratch_name(database: &Database, n: usize) -> Result<String> {
+    let mut tx = database.read().await?;
+    let sql = "SELECT 't' || ((extract(epoch FROM clock_timestamp()) * 1000)::bigint << 22) + $1";
+    Ok(sqlx::query_scalar(sql).persistent(false).bind(n as i64).fetch_one(&mut *tx).await?)
+}
+
+pub(crate) async fn make_scratch(database: &Database, name: &str) -> Result<()> {
+    let table = ebb::pg::Relation::new("scratch", name);
+    let mut tx = database.read().await?;
+    let sql = format!("CREATE TABLE {table} AS SELECT n FROM generate_series(1, 1000) AS n");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
+    Ok(tx.commit().await?)
+}
+
+pub(crate) async fn scratch_tables(database: &Database) -> Result<Vec<String>> {
+    let mut tx = database.read().await?;
+    let sql =
+        "SELECT tablename::text FROM pg_tables WHERE schemaname = 'scratch' AND tablename ~ '^t[0-9]+$' ORDER BY 1";
+    Ok(sqlx::query_scalar(sql).persistent(false).fetch_all(&mut *tx).await?)
+}

@@ -16,6 +16,7 @@ async fn the_demo_adds_up_twice_in_a_row_and_its_clock_moves() {
     let mut first = Node::spawn_with(bin, nowhere, "", &["demo", "--once"], &env);
     assert!(first.wait_within(Duration::from_secs(180)).await.success(), "{}", first.output());
     assert!(first.output().contains("every due row is gone"), "{}", first.output());
+    assert!(first.output().contains("a worker was killed with 20 of them; 15 went"), "{}", first.output());
 
     let mut second = first.beside(bin, "", &["demo"], &env);
     second.wait_for_line("everything that was due is gone", Duration::from_secs(180)).await;

@@ -11,6 +11,7 @@ mod http;
 mod insight;
 mod partition;
 mod replica;
+mod resource;
 mod schedule;
 mod shell;
 mod subjects;

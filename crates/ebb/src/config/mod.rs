@@ -125,7 +125,7 @@ impl Config {
         }
         match (database, http, log, metrics, audit, node) {
             (Some(database), Some(http), Some(log), Some(metrics), Some(audit), Some(node)) if wrong.is_empty() => {
-                warnings.extend(plain_passwords(&document, &database, label));
+                warnings.extend(plain_passwords(&document, label));
                 Ok(Self { path: None, database, http, log, metrics, audit, node, policies, warnings })
             }
             _ => Err(fail(wrong)),
@@ -187,16 +187,27 @@ fn defaults_from_environment(document: &mut Document, env: &Env) -> Vec<String> 
     warnings
 }
 
-/// A password that stands in the file itself.
-fn plain_passwords(document: &Document, database: &DatabaseSettings, label: &str) -> Vec<String> {
-    let urls = [("url", &database.url), ("direct_url", &database.direct_url)];
-    let plain = urls.into_iter().filter(|(key, url)| {
-        let inline = url.as_ref().and_then(Secret::inline).is_some_and(has_password);
-        inline && document.variable(&path(&["database", key])).is_none()
-    });
-    plain
-        .map(|(key, _)| {
-            let line = document.line(&path(&["database", key])).unwrap_or(1);
+/// Passwords that stand in the file itself: in the database's addresses, and in those of sinks and stores.
+fn plain_passwords(document: &Document, label: &str) -> Vec<String> {
+    let mut urls = vec![path(&["database", "url"]), path(&["database", "direct_url"])];
+    if let Some(Value::Object(sinks)) = document.get(&["sinks"]) {
+        urls.extend(sinks.keys().map(|sink| path(&["sinks", sink, "url"])));
+    }
+    if let Some(Value::Array(stores)) = document.get(&["resources"]) {
+        urls.extend((0..stores.len()).map(|n| path(&["resources", &n.to_string(), "url"])));
+    }
+    let inline = |url: &Vec<String>| {
+        let value = document.get(&url.iter().map(String::as_str).collect::<Vec<_>>());
+        let text = value.and_then(Value::as_str).unwrap_or_default();
+        !text.starts_with("env:")
+            && !text.starts_with("file:")
+            && has_password(text)
+            && document.variable(url).is_none()
+    };
+    urls.iter()
+        .filter(|url| inline(url))
+        .map(|url| {
+            let (line, key) = (document.line(url).unwrap_or(1), url.last().map_or("url", String::as_str));
             format!("{label}:{line}: `{key}` contains a password; name where it is instead: env:NAME or file:PATH")
         })
         .collect()

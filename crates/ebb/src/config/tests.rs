@@ -208,6 +208,10 @@ fn a_secret_is_never_shown() {
     let config = read("[database]\nurl = \"postgres://u:hunter2@h/d\"\n", &[]).unwrap();
     assert!(config.warnings[0].starts_with("ebb.toml:2: `url` contains a password"), "{:?}", config.warnings);
     assert!(!format!("{config:?}").contains("hunter2"));
+    let sink =
+        |url: &str| read(&format!("[sinks.n]\ntype = \"nats\"\nurl = \"{url}\"\nsubject = \"s\"\n"), &[]).unwrap();
+    assert!(sink("nats://u:hunter2@h").warnings[0].starts_with("ebb.toml:3: `url` contains a password"));
+    assert!(sink("nats://h").warnings.is_empty());
     assert!(read("[database]\nurl = \"postgres://u@h/d\"\n", &[("PGPASSWORD", "x")]).unwrap().warnings.is_empty());
     assert!(read("", &[("DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap().warnings.is_empty());
     for text in [

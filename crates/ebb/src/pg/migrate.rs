@@ -39,7 +39,8 @@ const MIGRATIONS: &[Migration] = migrations![
     11 "0011_created",
     12 "0012_split",
     13 "0013_gates",
-    14 "0014_review",
+    14 "0014_claims",
+    15 "0015_review",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

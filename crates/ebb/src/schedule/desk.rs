@@ -31,8 +31,8 @@ use crate::{Error, Result};
 
 /// How often the desk looks around: pauses, claims to prolong, sinks that may go on.
 const TICK: Duration = Duration::from_millis(500);
-/// How often leases that ran out are looked for, busy or not.
-const REAP: Duration = Duration::from_secs(1);
+/// How often every sink is looked at and what recurs fires, busy or not.
+const ROUND: Duration = Duration::from_secs(1);
 /// No receiver puts an event off for longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -60,7 +60,7 @@ struct Look {
     asked_at: Instant,
     /// Something became ready by this look itself.
     again: bool,
-    /// What was left behind is still to be looked for.
+    /// What recurs is still to fire.
     put_off: bool,
 }
 
@@ -87,7 +87,8 @@ pub(super) struct Desk {
     paused: Vec<String>,
     /// Set: everything due is done, then the work ends.
     once: bool,
-    reaped: Option<Instant>,
+    /// When every sink was last looked at.
+    round: Option<Instant>,
     kept: Option<Instant>,
 }
 
@@ -117,7 +118,7 @@ impl Desk {
             tally: Tally::new(),
             paused: Vec::new(),
             once,
-            reaped: None,
+            round: None,
             kept: None,
         }
     }
@@ -141,10 +142,13 @@ impl Desk {
             self.start_calls();
             let quiet = failed_at.is_some_and(|at| at.elapsed() < TICK);
             if look.is_none() && !quiet && self.all_paused().is_none() {
+                let round = self.round.is_none_or(|at| resting.is_none() && at.elapsed() > ROUND);
+                if round {
+                    self.lanes.values_mut().for_each(|lane| lane.more = true);
+                }
                 let wishes = self.wishes();
-                let reap = self.reaped.is_none_or(|at| resting.is_none() && at.elapsed() > REAP);
-                if !wishes.is_empty() || reap {
-                    look = Some(self.look(wishes, reap).boxed());
+                if !wishes.is_empty() || round {
+                    look = Some(self.look(wishes, round).boxed());
                 } else if self.once && self.held.is_empty() && !self.goes_on_soon() {
                     break;
                 } else if resting.is_none() && !self.once {
@@ -215,8 +219,8 @@ impl Desk {
 
     /// Every lane may have something.
     fn look_again(&mut self) {
-        self.lanes.values_mut().for_each(|lane| lane.more = true);
-        self.reaped = None;
+        self.lanes.values_mut().for_each(Lane::look_again);
+        self.round = None;
     }
 
     fn all_paused(&self) -> Option<String> {
@@ -279,27 +283,23 @@ impl Desk {
         open.filter_map(|(_, lane)| lane.wish(lease)).collect()
     }
 
-    /// Claims what is due; then takes up what was left behind and fires what recurs.
-    fn look(&mut self, wishes: Vec<Wish>, reap: bool) -> impl Future<Output = Result<Look>> + use<> {
-        let woken = self.reaped.is_none();
-        if reap {
-            self.reaped = Some(Instant::now());
+    /// Claims what is due; in a round, then fires what recurs.
+    fn look(&mut self, wishes: Vec<Wish>, round: bool) -> impl Future<Output = Result<Look>> + use<> {
+        let woken = self.round.is_none();
+        if round {
+            self.round = Some(Instant::now());
         }
-        let limits: Vec<(String, u32)> =
-            self.lanes.iter().map(|(name, lane)| (name.clone(), lane.outlet.retry().attempts())).collect();
         let (station, paused, asked_at) = (self.station.clone(), self.paused.clone(), Instant::now());
         async move {
             let claimed = match wishes.is_empty() {
                 true => Vec::new(),
-                false => answered(ANSWER_WITHIN, claim(&station, &wishes, reap)).await?,
+                false => answered(ANSWER_WITHIN, claim(&station, &wishes, round)).await?,
             };
             let mut again = false;
             // Who was woken for an event starts with it.
-            let put_off = reap && woken && !claimed.is_empty();
-            if reap && !put_off {
-                let reaped = answered(ANSWER_WITHIN, reap_all(&station, &limits)).await?;
-                Tally::reaped(&reaped);
-                again = !reaped.is_empty() || fire::fire(&station.shared.database, &paused).await? > 0;
+            let put_off = round && woken && !claimed.is_empty();
+            if round && !put_off {
+                again = fire::fire(&station.shared.database, &paused).await? > 0;
             }
             Ok(Look { wishes, claimed, asked_at, again, put_off })
         }
@@ -315,7 +315,7 @@ impl Desk {
     fn take_in(&mut self, look: Look) {
         let Look { wishes, claimed, asked_at, again, put_off } = look;
         if put_off {
-            self.reaped = Instant::now().checked_sub(2 * REAP);
+            self.round = Instant::now().checked_sub(2 * ROUND);
         }
         if claimed.is_empty() && !wishes.is_empty() {
             self.tally.run_ended(self.held.is_empty());
@@ -323,11 +323,10 @@ impl Desk {
         if !claimed.is_empty() {
             self.tally.claimed();
         }
-        let mut by_sink: HashMap<String, (Vec<Claimed>, usize)> = HashMap::new();
+        Tally::taken_over(&claimed);
+        let mut by_sink: HashMap<String, Vec<Claimed>> = HashMap::new();
         for event in claimed {
             let Some(wish) = wishes.iter().find(|wish| wish.sink == event.sink) else { continue };
-            let (to_send, got) = by_sink.entry(event.sink.clone()).or_default();
-            *got += 1;
             self.held.insert(
                 event.id,
                 Held {
@@ -341,16 +340,18 @@ impl Desk {
                     ended: false,
                 },
             );
-            if event.too_late {
+            if let Some(error) = &event.given_up {
+                let error = Some(error.clone());
+                self.record(event.id, Ending::Finished { state: "dead", error, response: None });
+            } else if event.too_late {
                 self.record(event.id, Ending::Finished { state: "skipped", error: None, response: None });
-                continue;
             }
-            to_send.push(event);
+            by_sink.entry(event.sink.clone()).or_default().push(event);
         }
         for wish in &wishes {
-            let (events, got) = by_sink.remove(&wish.sink).unwrap_or_default();
+            let events = by_sink.remove(&wish.sink).unwrap_or_default();
             match self.lanes.get_mut(&wish.sink) {
-                Some(lane) => lane.take_in(events, got, wish),
+                Some(lane) => lane.take_in(events, wish, asked_at),
                 None => events.into_iter().for_each(|event| self.record(event.id, Ending::Released { counted: false })),
             }
         }
@@ -396,10 +397,10 @@ impl Desk {
     fn judge(&mut self, (id, token, verdict): Answer) {
         let Some(held) = self.held.get(&id) else { return };
         let sink = held.sink.clone();
-        let retry = self.lanes.get(&sink).map(|lane| lane.outlet.retry().clone()).unwrap_or_default();
-        if let Some(lane) = self.lanes.get_mut(&sink) {
+        let outlet = self.lanes.get_mut(&sink).map(|lane| {
             lane.ended();
-        }
+            lane.outlet.clone()
+        });
         if held.token != token {
             // The claim ran out while the call was under way, and this node has claimed the event again since.
             tracing::info!(event = %held.event, sink, token, "Result rejected: the claim had run out");
@@ -412,6 +413,7 @@ impl Desk {
             Verdict::Delivered { response } => Ending::Finished { state: "done", error: None, response },
             Verdict::Failed { error, permanent, retry_after, response } => {
                 let error = error.replace('\0', "\u{fffd}");
+                let retry = outlet.map_or_else(policy::Retry::default, |outlet| outlet.retry().clone());
                 let wait = retry.delay(held.attempt, random_share()).filter(|_| !permanent);
                 match wait {
                     Some(wait) => {
@@ -605,13 +607,6 @@ async fn claim(station: &Station, wishes: &[Wish], awake: bool) -> Result<Vec<Cl
     let claimed = store::claim(&mut tx, wishes, &station.shared.name).await?;
     tx.commit().await?;
     Ok(claimed)
-}
-
-async fn reap_all(station: &Station, limits: &[(String, u32)]) -> Result<Vec<store::Reaped>> {
-    let mut tx = station.shared.database.read().await?;
-    let reaped = store::reap(&mut tx, limits).await?;
-    tx.commit().await?;
-    Ok(reaped)
 }
 
 /// Waits for a piece of work that may not be there.

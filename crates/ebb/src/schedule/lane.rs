@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
 
 use super::sink::Outlet;
 use super::store::{Claimed, Wish};
@@ -20,8 +21,10 @@ const MOST: usize = 2_000;
 const FLUSH: Duration = Duration::from_secs(5);
 /// What became due so lately counts as just due; `claim.sql` says the same.
 const FRESH: SignedDuration = SignedDuration::from_secs(5);
-/// How often what lies below the floor is looked at again: released events, and those that were written late.
+/// How often what lies below the floor is looked at again: events left behind or released, and those that were written late.
 const FLOOR_FOR: Duration = Duration::from_secs(1);
+/// … and no more often than this share of the time allows: a look from the bottom walks what an old snapshot keeps.
+const BOTTOM_SHARE: u32 = 20;
 
 /// A sink that this node delivers to.
 pub(super) struct Lane {
@@ -37,8 +40,11 @@ pub(super) struct Lane {
     pub(super) more: bool,
     /// Whether the last claim got all it asked for: there is a backlog.
     backlog: bool,
-    asked: usize,
-    floor: Option<(Timestamp, Instant)>,
+    /// Up to where everything due was claimed, and since when nobody looked below.
+    floor: Option<(Timestamp, Uuid)>,
+    bottom: Option<Instant>,
+    /// What the last look from the bottom took.
+    bottom_took: Duration,
     pace: Pace,
 }
 
@@ -53,8 +59,9 @@ impl Lane {
             recording: 0,
             more: true,
             backlog: false,
-            asked: 0,
             floor: None,
+            bottom: None,
+            bottom_took: Duration::ZERO,
             pace: Pace::default(),
         }
     }
@@ -92,33 +99,32 @@ impl Lane {
         if want == 0 {
             return None;
         }
-        let floor = self.floor.filter(|(_, since)| since.elapsed() < FLOOR_FOR).map(|(floor, _)| floor);
-        if floor.is_none() {
-            self.floor = None;
-        }
+        let floor_for = FLOOR_FOR.max(self.bottom_took * BOTTOM_SHARE);
+        let floor = self.floor.filter(|_| self.bottom.is_some_and(|at| at.elapsed() < floor_for));
         let fresh = if self.backlog { want.div_ceil(2) } else { 0 };
-        self.asked = want;
         Some(Wish {
             sink: self.sink.name.to_string(),
             oldest: (want - fresh).max(1),
             fresh,
             floor,
             lease: self.lease(node_lease),
+            attempts: self.outlet.retry().attempts(),
         })
     }
 
     /// Takes in what a claim brought, what has just become due first, then the oldest.
-    /// `got` counts those that are not sent, too.
-    pub(super) fn take_in(&mut self, mut claimed: Vec<Claimed>, got: usize, wish: &Wish) {
-        claimed.sort_by_key(|event| event.ready_at.to_jiff());
-        let oldest = claimed.first().map(|event| event.ready_at.to_jiff());
+    pub(super) fn take_in(&mut self, mut claimed: Vec<Claimed>, wish: &Wish, asked_at: Instant) {
+        claimed.sort_by_key(|event| (event.ready_at.to_jiff(), event.id));
         // Fewer than asked for: nothing due is left, unless it came in since.
-        self.more = got >= wish.oldest;
+        self.more = claimed.len() >= wish.oldest;
         self.backlog = self.more;
-        if let Some(oldest) = oldest {
-            let since = self.floor.map_or_else(Instant::now, |(_, since)| since);
-            self.floor = Some((oldest, since));
+        if wish.floor.is_none() {
+            (self.bottom, self.bottom_took) = (Some(asked_at), asked_at.elapsed());
         }
+        // What has just become due lies beyond the oldest.
+        let newest = claimed.get(wish.oldest - 1).or(claimed.last());
+        self.floor = newest.map(|event| (event.ready_at.to_jiff(), event.id)).or(wish.floor);
+        claimed.retain(|event| !event.too_late && event.given_up.is_none());
         if wish.fresh > 0 {
             let fresh = |event: &Claimed| event.now.to_jiff().duration_since(event.ready_at.to_jiff()) < FRESH;
             let first = claimed.iter().position(fresh).unwrap_or(claimed.len());
@@ -126,6 +132,12 @@ impl Lane {
             self.queue.extend(just_due);
         }
         self.queue.extend(claimed);
+    }
+
+    /// There may be more, anywhere.
+    pub(super) fn look_again(&mut self) {
+        self.more = true;
+        self.floor = None;
     }
 
     /// A call has ended.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::store::{self, Ahead};
 use crate::Result;
@@ -25,26 +26,31 @@ pub(super) async fn rest(station: &Station, sinks: &[String], paused: &[String])
     let longest = if hears { station.poll } else { DEAF_POLL };
     let ahead = ahead(station, sinks, paused, longest, hears).await?;
     let mut writers = if hears { open_writers(station, None).await? } else { Vec::new() };
-    let Some(mut wait) = wait(&ahead, longest) else { return Ok(()) };
-    // What was committed while this was written down.
-    let looked = look(station, sinks, paused).await?;
-    if self::wait(&looked, longest).is_none() {
+    if wait(&ahead, longest).is_none() {
         return Ok(());
     }
-    while !writers.is_empty() {
+    // What was committed while this was written down.
+    let mut looked = look(station, sinks, paused).await?;
+    let mut looked_at = Instant::now();
+    loop {
+        let Some(wait) = wait(&looked, longest) else { return Ok(()) };
+        if writers.is_empty() {
+            tracing::debug!(rest = ?wait, "No events ready");
+            sleep(station, looked_at + wait, looked.now.to_jiff().saturating_add(wait).unwrap_or(Timestamp::MAX)).await;
+            return Ok(());
+        }
         tokio::select! {
             () = station.wake.notified() => return Ok(()),
-            () = tokio::time::sleep(WRITER_LOOK.min(wait)) => {}
+            () = tokio::time::sleep_until(looked_at + wait) => return Ok(()),
+            () = tokio::time::sleep(WRITER_LOOK) => {}
         }
-        writers = open_writers(station, Some(&writers)).await?;
-        match self::wait(&look(station, sinks, paused).await?, longest) {
-            Some(left) => wait = left,
-            None => return Ok(()),
+        // Only a writer that has ended can have brought something.
+        let left = open_writers(station, Some(&writers)).await?;
+        if left.len() < writers.len() {
+            (looked, looked_at) = (look(station, sinks, paused).await?, Instant::now());
         }
+        writers = left;
     }
-    tracing::debug!(rest = ?wait, "No events ready");
-    sleep(station, wait, looked.now.to_jiff()).await;
-    Ok(())
 }
 
 /// Looks ahead and says until when this node sleeps, in one transaction: nothing due is left behind.
@@ -99,11 +105,9 @@ fn wait(ahead: &Ahead, longest: Duration) -> Option<Duration> {
 }
 
 /// Sleeps, but not through a call, nor when the database's time has made a jump.
-async fn sleep(station: &Station, wait: Duration, now: Timestamp) {
-    let deadline = tokio::time::Instant::now() + wait;
-    let due = now.saturating_add(wait).unwrap_or(now);
+async fn sleep(station: &Station, deadline: Instant, due: Timestamp) {
     loop {
-        let next = (tokio::time::Instant::now() + CLOCK_LOOK).min(deadline);
+        let next = (Instant::now() + CLOCK_LOOK).min(deadline);
         tokio::select! {
             () = station.wake.notified() => return,
             () = tokio::time::sleep_until(next) => {}

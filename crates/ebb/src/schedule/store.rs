@@ -24,9 +24,11 @@ pub(crate) struct Wish {
     pub(crate) oldest: usize,
     /// So many of what has just become due.
     pub(crate) fresh: usize,
-    /// Nothing that became ready before this.
-    pub(crate) floor: Option<Timestamp>,
+    /// Nothing up to this place, in the order of claims.
+    pub(crate) floor: Option<(Timestamp, Uuid)>,
     pub(crate) lease: Duration,
+    /// How often it tries.
+    pub(crate) attempts: u32,
 }
 
 /// An event that this node holds.
@@ -42,6 +44,10 @@ pub(crate) struct Claimed {
     pub(crate) too_late: bool,
     pub(crate) body: String,
     pub(crate) now: Stamp,
+    /// Somebody held it before, and their lease ran out.
+    pub(crate) left_behind: bool,
+    /// … in its last attempt: why it is not tried again.
+    pub(crate) given_up: Option<String>,
 }
 
 pub(crate) async fn claim(connection: &mut PgConnection, wishes: &[Wish], node: &str) -> Result<Vec<Claimed>> {
@@ -50,13 +56,15 @@ pub(crate) async fn claim(connection: &mut PgConnection, wishes: &[Wish], node: 
         .execute(&mut *connection)
         .await?;
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let floor = |wish: &Wish| Moment::from(wish.floor.unwrap_or(Timestamp::UNIX_EPOCH));
+    let floor = |wish: &Wish| wish.floor.unwrap_or((Timestamp::UNIX_EPOCH, Uuid::nil()));
     Ok(sql!("claim" as Claimed)
         .bind(wishes.iter().map(|wish| wish.sink.as_str()).collect::<Vec<_>>())
         .bind(wishes.iter().map(|wish| count(wish.oldest)).collect::<Vec<_>>())
         .bind(wishes.iter().map(|wish| count(wish.fresh)).collect::<Vec<_>>())
-        .bind(wishes.iter().map(floor).collect::<Vec<_>>())
+        .bind(wishes.iter().map(|wish| Moment::from(floor(wish).0)).collect::<Vec<_>>())
+        .bind(wishes.iter().map(|wish| floor(wish).1).collect::<Vec<_>>())
         .bind(wishes.iter().map(|wish| interval(wish.lease)).collect::<Vec<_>>())
+        .bind(wishes.iter().map(|wish| i32::try_from(wish.attempts).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(node)
         .fetch_all(connection)
         .await?)
@@ -178,22 +186,6 @@ pub(crate) async fn hold(connection: &mut PgConnection, held: &[(Uuid, i64, Dura
         .bind(held.iter().map(|(_, _, lease)| interval(*lease)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?)
-}
-
-/// An event whose lease ran out.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct Reaped {
-    pub(crate) event: Uuid,
-    pub(crate) sink: String,
-    pub(crate) dead: bool,
-    pub(crate) attempts: i32,
-    pub(crate) error: Option<String>,
-}
-
-pub(crate) async fn reap(connection: &mut PgConnection, limits: &[(String, u32)]) -> Result<Vec<Reaped>> {
-    let attempts: Vec<i32> = limits.iter().map(|(_, most)| i32::try_from(*most).unwrap_or(i32::MAX)).collect();
-    let sinks: Vec<&str> = limits.iter().map(|(sink, _)| sink.as_str()).collect();
-    Ok(sql!("reap" as Reaped).bind(sinks).bind(attempts).fetch_all(connection).await?)
 }
 
 pub(crate) async fn sleep(connection: &mut PgConnection, node: Uuid, until: Timestamp) -> Result<()> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::store::{Ending, Reaped};
+use super::store::{Claimed, Ending};
 use crate::policy::human;
 
 /// So many lines of a sort in a minute, then only their number.
@@ -181,22 +181,14 @@ impl Tally {
         }
     }
 
-    /// Leases ran out.
-    pub(super) fn reaped(reaped: &[Reaped]) {
-        let mut again: BTreeMap<&str, u64> = BTreeMap::new();
-        for event in reaped {
-            match event.dead {
-                true => {
-                    metrics::counter!("ebb_events_processed_total", "sink" => event.sink.clone(), "result" => "dead")
-                        .increment(1);
-                    tracing::error!(sink = event.sink, event = %event.event, attempts = event.attempts,
-                        last_error = event.error, "Event moved to dead letters");
-                }
-                false => *again.entry(&event.sink).or_default() += 1,
-            }
+    /// Claims of others ran out, and their events are this node's now.
+    pub(super) fn taken_over(claimed: &[Claimed]) {
+        let mut events: BTreeMap<&str, u64> = BTreeMap::new();
+        for event in claimed.iter().filter(|event| event.left_behind) {
+            *events.entry(&event.sink).or_default() += 1;
         }
-        for (sink, events) in again {
-            tracing::warn!(sink, events, "Claims ran out, their events are ready again");
+        for (sink, events) in events {
+            tracing::warn!(sink, events, "Claims ran out, their events are taken over");
         }
     }
 }

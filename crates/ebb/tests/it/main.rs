@@ -7,6 +7,7 @@ mod bad_input;
 mod contention;
 mod due;
 mod embedded;
+mod examples;
 mod expire;
 mod harness;
 mod names;

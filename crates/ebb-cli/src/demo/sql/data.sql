@@ -32,3 +32,6 @@ SELECT (ARRAY['ap', 'eu', 'us'])[n % 3 + 1], n, n % 7000,
 FROM generate_series(1, 60000) n;
 CREATE INDEX ON public.web_session (last_seen_at);
 ANALYZE public.lineage_event_idempotency, public.web_session;
+
+-- Where workers make their scratch tables.
+CREATE SCHEMA scratch;

@@ -146,7 +146,10 @@ impl Outlet {
             Err(refused) => return refused,
         };
         let mut call = Call { outlet: self, pass, open: true };
-        tokio::time::sleep(wait).await;
+        // A sleep of nothing takes up to a millisecond.
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
         let sent = AssertUnwindSafe(self.sink.deliver(delivery)).catch_unwind();
         let verdict = match tokio::time::timeout(self.timeout, sent).await {
             Ok(Ok(verdict)) => verdict,

@@ -2,7 +2,7 @@
 -- sink only. Whoever asks for it wants it delivered however late it is. Wakes whoever sleeps. Expects event_pkey,
 -- event_history_id and event_history_dead.
 WITH waiting AS (
-    UPDATE ebb.event e SET ready_at = ebb.now(), attempts = 0, token = e.token + 1, max_late = NULL
+    UPDATE ebb.event e SET ready_at = ebb.now(), lease_until = NULL, attempts = 0, token = e.token + 1, max_late = NULL
     WHERE e.id = $1 AND (e.lease_until IS NULL OR e.lease_until <= clock_timestamp()) AND e.attempts > 0
     RETURNING e.id
 ),

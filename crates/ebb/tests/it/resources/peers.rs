@@ -73,7 +73,11 @@ impl Shop {
     /// What the store calls it, where it has such a thing.
     async fn id(&self, name: &str) -> Option<String> {
         match self {
-            Self::Schema(_) => self.lines(&format!("SELECT 'scratch.{name}'::regclass::oid::text")).await.pop(),
+            // It may be gone: whoever slept through its term is late.
+            Self::Schema(_) => {
+                let sql = format!("SELECT coalesce(to_regclass('scratch.{name}')::oid::text, '')");
+                self.lines(&sql).await.pop().filter(|id| !id.is_empty())
+            }
             Self::House { .. } => None,
         }
     }

@@ -110,6 +110,8 @@ async fn a_receiver_can_ask_for_patience_and_is_believed_within_bounds() {
         response: None,
     };
     desk.ledger.answer([wait(600), wait(10_000_000)]);
+    // Both calls are under way before the first is answered: afterwards the sink waits.
+    desk.ledger.take(Duration::from_millis(500));
     let (one, two) = (desk.schedule("now() - interval '1 s'", 1, "").await, desk.schedule("now()", 2, "").await);
     desk.once().await;
     for (id, bounds) in [(one, 500.0..=600.0), (two, 86_000.0..=86_400.0)] {
@@ -239,6 +241,37 @@ async fn an_event_left_behind_is_ready_again_and_dead_after_its_last_attempt() {
     desk.ebb.db.execute(leave).await;
     desk.once().await;
     assert_eq!((desk.state(id).await.as_str(), desk.ledger.count()), ("done", 1));
+}
+
+#[tokio::test]
+async fn an_event_left_behind_can_be_retried_by_hand() {
+    let desk = Desk::with("retry = [\"0s\"]\n").await;
+    let id = desk.schedule("now()", 1, "").await;
+    desk.ebb.db.execute("UPDATE ebb.event SET lease_until = clock_timestamp() - interval '1 s', token = token + 1, attempts = 2, node = 'gone'").await;
+    assert!(desk.engine.events().retry(id).await.unwrap());
+    desk.once().await;
+    assert_eq!((desk.state(id).await.as_str(), desk.ledger.count()), ("done", 1));
+}
+
+#[tokio::test]
+async fn a_claim_that_runs_out_beside_a_backlog_of_one_instant_is_taken_over() {
+    let desk = Desk::with("concurrency = 4\n").await;
+    desk.ledger.take(Duration::from_millis(10));
+    // The first of them all in the order of claims, held by a node that is gone; the rest became due at the same moment.
+    desk.ebb.db.execute("SELECT ebb.schedule('h', date_trunc('hour', now()), jsonb_build_object('n', n)) FROM generate_series(1, 1500) AS n").await;
+    desk.ebb.db.execute("UPDATE ebb.event SET lease_until = clock_timestamp() + interval '1 s', token = token + 1, attempts = 1, node = 'gone' \
+                         WHERE id = (SELECT id FROM ebb.event ORDER BY id LIMIT 1)").await;
+    let node = desk.start();
+    desk.ebb.until("SELECT count(*) = 0 FROM ebb.event").await;
+    node.stop().await;
+    let mut numbers = desk.ledger.numbers();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(1..=1500), "each is called once");
+    assert_eq!(
+        desk.ledger.got().iter().filter(|call| call.attempt == 2).count(),
+        1,
+        "the one left behind, for the second time"
+    );
 }
 
 #[tokio::test]
