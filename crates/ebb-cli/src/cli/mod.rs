@@ -15,7 +15,7 @@ mod init;
 mod man;
 mod migrate;
 mod once;
-mod partition;
+pub(crate) mod partition;
 mod pause;
 mod plan;
 mod plan_page;

@@ -2,6 +2,7 @@
 //! clock that can be moved. Invariants: it only ever touches a server of its own, whatever the environment says; what
 //! it claims at the end it has counted.
 
+mod partition;
 mod screen;
 mod store;
 mod traffic;
@@ -118,6 +119,7 @@ async fn prepare(embedded: Embedded, session: &mut PgConnection, env: &Env) -> R
     store::miss_birthdays(session).await?;
     say!("made 380,000 rows of data and applied {policies} policies ({})", human(rounded(begun.elapsed())));
     say!("{BIRTHDAYS} people had their birthday in the last day, which no node saw");
+    partition::show(&context).await?;
     Ok(context)
 }
 

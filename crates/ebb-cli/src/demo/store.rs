@@ -140,6 +140,21 @@ pub(crate) async fn greetings(database: &Database) -> Result<Greetings> {
     Ok(sqlx::query_as(include_str!("sql/greetings.sql")).persistent(false).fetch_one(&mut *tx).await?)
 }
 
+/// The table that is to be adopted.
+pub(crate) async fn fill_ingest(database: &Database) -> Result<()> {
+    let mut session = database.session("demo").await?;
+    sqlx::raw_sql(include_str!("sql/ingest.sql")).execute(&mut session).await?;
+    Ok(())
+}
+
+/// How the server reads one month of it.
+pub(crate) async fn plan_of_a_month(database: &Database) -> Result<serde_json::Value> {
+    let mut tx = database.read().await?;
+    let plan = sqlx::query_scalar(include_str!("sql/ingest_month.sql")).persistent(false).fetch_one(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(plan)
+}
+
 /// A name for a scratch table, as ClickHouse makes ids: the time in its upper bits.
 pub(crate) async fn scratch_name(database: &Database, n: usize) -> Result<String> {
     let mut tx = database.read().await?;

@@ -43,6 +43,30 @@ async fn rich_table(db: &TestDatabase) {
     .await;
 }
 
+/// Everything about the schema that can be told apart: as pg_dump writes it, and as the catalog has it, which also serves
+/// servers that are newer than any pg_dump here.
+async fn schema(db: &TestDatabase) -> (Option<String>, String) {
+    let described = "WITH ours AS (SELECT * FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+        SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+        SELECT concat_ws(' ', c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relforcerowsecurity, c.relreplident, c.relispartition, c.relacl, c.reloptions,
+                         obj_description(c.oid, 'pg_class'), pg_get_userbyid(c.relowner)) AS line FROM ours c
+        UNION ALL SELECT concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, a.attgenerated, a.attstattarget,
+                                   pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum), a.attacl)
+                  FROM ours c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        UNION ALL SELECT concat_ws(' ', c.relname, k.conname, pg_get_constraintdef(k.oid), k.convalidated, k.conislocal, k.coninhcount, obj_description(k.oid, 'pg_constraint'))
+                  FROM ours c JOIN pg_constraint k ON k.conrelid = c.oid
+        UNION ALL SELECT concat_ws(' ', pg_get_indexdef(x.indexrelid), x.indisvalid, x.indisreplident, x.indisclustered) FROM ours c JOIN pg_index x ON x.indrelid = c.oid
+        UNION ALL SELECT concat_ws(' ', pg_get_triggerdef(t.oid), t.tgenabled, obj_description(t.oid, 'pg_trigger')) FROM ours c JOIN pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal
+        UNION ALL SELECT concat_ws(' ', c.relname, p.polname, p.polcmd, p.polpermissive, pg_get_expr(p.polqual, c.oid), pg_get_expr(p.polwithcheck, c.oid)) FROM ours c JOIN pg_policy p ON p.polrelid = c.oid
+        UNION ALL SELECT pg_get_statisticsobjdef(oid) FROM pg_statistic_ext
+        UNION ALL SELECT concat_ws(' ', viewname, definition) FROM pg_views WHERE schemaname = 'public'
+        UNION ALL SELECT concat_ws(' ', c.relname, s.seqstart, s.seqincrement, s.seqcache, s.seqcycle,
+                                   (SELECT concat_ws('.', p.refobjid::regclass, p.refobjsubid, p.deptype) FROM pg_depend p WHERE p.objid = c.oid AND p.deptype IN ('a', 'i') LIMIT 1))
+                  FROM ours c JOIN pg_sequence s ON s.seqrelid = c.oid
+        UNION ALL SELECT concat_ws(' ', p.pubname, p.pubviaroot, r.prrelid::regclass) FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid) x";
+    (dump(db), db.scalar(described).await)
+}
+
 /// The schema as pg_dump writes it; none where pg_dump is older than the server.
 fn dump(db: &TestDatabase) -> Option<String> {
     let here = server().bin().join("pg_dump");
@@ -105,7 +129,7 @@ async fn killed_at_every_step_adopting_and_rolling_back_end_where_they_should() 
     let db = database().await;
     rich_table(&db).await;
     let shell = Shell::new(&db, CONFIG);
-    let (before, all) = (dump(&db), rows(&db).await);
+    let (before, all) = (schema(&db).await, rows(&db).await);
     for round in 1..=2 {
         let adopt = ["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"];
         let kills = killed_at_every_step(&shell, &db, &adopt, "is partitioned").await;
@@ -128,7 +152,7 @@ async fn killed_at_every_step_adopting_and_rolling_back_end_where_they_should() 
         assert_eq!(rows(&db).await, with_later, "round {round}: rolled back");
         assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
         assert_eq!(rows(&db).await, with_later, "round {round}: finished");
-        assert_eq!(dump(&db), before, "round {round}: the schema is what it was");
+        assert_eq!(schema(&db).await, before, "round {round}: the schema is what it was");
         db.execute("DELETE FROM public.ingest WHERE idempotency_key LIKE 'later%'").await;
         assert_eq!(rows(&db).await, all);
     }
@@ -176,7 +200,7 @@ async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too(
     let db = database().await;
     rich_table(&db).await;
     let shell = Shell::new(&db, CONFIG);
-    let (before, all) = (dump(&db), rows(&db).await);
+    let (before, all) = (schema(&db).await, rows(&db).await);
     shell.ok(&["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"]);
     let sql = shell.ok(&["partition", "split", "public.ingest", "--sql"]);
     for part in [
@@ -212,7 +236,7 @@ async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too(
     assert_eq!(rows(&db).await, all, "rolled back");
     assert!(shell.ok(&["partition", "finish", "public.ingest", "--yes"]).contains("as it was before"));
     assert_eq!(rows(&db).await, all, "finished");
-    assert_eq!(dump(&db), before, "the schema is what it was");
+    assert_eq!(schema(&db).await, before, "the schema is what it was");
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.split").await, 0);
 }
 
@@ -251,4 +275,27 @@ async fn a_disk_that_is_full_in_mid_split_leaves_a_table_that_works_and_a_split_
     assert_eq!(rows(&db).await, all);
     db.execute("DROP TABLE public.ingest").await;
     db.execute(&format!("DROP TABLESPACE {space}")).await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_partitioned_already_only_gets_someone_to_look_after_it() {
+    let db = database().await;
+    db.execute("CREATE TABLE public.p (at timestamptz NOT NULL) PARTITION BY RANGE (at)").await;
+    let shell = Shell::new(&db, CONFIG);
+    let adopt = ["partition", "adopt", "public.p", "--column", "at", "--by", "month", "--ahead", "4", "--keep", "13mo"];
+    assert!(shell.ok(&[&adopt[..], &["--dry-run"]].concat()).contains("nothing was done"));
+    assert!(!shell.read("ebb.toml").contains("[[partition]]"));
+    assert!(shell.ok(&adopt).contains("p looks after public.p from now on"));
+    let file = shell.read("ebb.toml");
+    assert!(
+        file.contains(
+            "[[partition]]\nname = \"p\"\ntable = \"public.p\"\ncolumn = \"at\"\nby = \"month\"\nahead = 4\nkeep = "
+        ),
+        "{file}"
+    );
+    assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
+    shell.ok(&["partition", "maintain", "public.p"]);
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM pg_inherits WHERE inhparent = 'public.p'::regclass").await, 5);
+    let wrong = shell.fails(2, &["partition", "adopt", "public.p", "--column", "at", "--by", "month", "--guard", "at"]);
+    assert!(wrong.contains("is partitioned already"), "{wrong}");
 }

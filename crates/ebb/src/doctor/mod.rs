@@ -2,6 +2,7 @@
 //! findings. Invariants: looking changes nothing; a check that cannot look says so and hides no other; only fixes that
 //! are reversible or harmless when repeated are ever run, and only when asked.
 
+mod partitions;
 mod rights;
 mod schema;
 mod server;
@@ -165,6 +166,7 @@ impl Engine {
             collect(&mut findings, "work", work::held_up(self).await)?;
             collect(&mut findings, "work", work::stuck(self).await)?;
             collect(&mut findings, "subjects", subjects::subjects(self, &stored).await)?;
+            collect(&mut findings, "runway", partitions::partitions(self, &stored).await)?;
             collect(&mut findings, "nodes", work::nodes(self).await)?;
             collect(&mut findings, "audit", work::audit(self).await)?;
         }

@@ -133,3 +133,17 @@ pub(super) async fn run_together(connection: &mut PgConnection, statements: &[St
     }
     Ok(())
 }
+
+/// Something that was begun on a table and not ended.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Unfinished {
+    pub(super) relation: String,
+    pub(super) what: String,
+    pub(super) state: String,
+    pub(super) refuses_from: Option<String>,
+    pub(super) near: bool,
+}
+
+pub(super) async fn unfinished(connection: &mut PgConnection) -> Result<Vec<Unfinished>> {
+    Ok(sql!("unfinished" as Unfinished).fetch_all(connection).await?)
+}

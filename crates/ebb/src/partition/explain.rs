@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::store;
 use crate::pg::catalog::{self, Table};
@@ -85,6 +85,10 @@ struct Columns {
     key_columns: Vec<String>,
     key_types: Vec<String>,
     derived: Option<String>,
+    /// The statement that says what the derived column is now.
+    derived_now: Option<String>,
+    /// Partitions without a beginning: no column has one value in them.
+    open_ended: i64,
     expiry: Option<String>,
     this: String,
     next: String,
@@ -99,7 +103,7 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
             .with_hint("explain is for partitioned tables; adopt it first: ebb partition adopt"));
     };
     let columns: Columns =
-        sql!("explain_columns" as Columns).bind(i64::from(table.oid)).bind(&column).fetch_one(connection).await?;
+        sql!("explain_columns" as Columns).bind(i64::from(table.oid)).bind(&column).fetch_one(&mut *connection).await?;
     let (relation, name) = (&table.relation, Ident::new(&columns.column_name));
     let literal = |text: &str| Literal(text).to_string();
     let (this, next) = (literal(&columns.this), literal(&columns.next));
@@ -127,15 +131,15 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
             advice: format!("compare {name} itself with constants, not an expression over it"),
         },
     ];
-    if let Some(derived) = &columns.derived {
+    if let (Some(derived), Some(value)) = (&columns.derived, derived_now(connection, &columns).await?) {
         let derived = Ident::new(derived);
         shapes.push(Shape {
             name: "count by a derived column".into(),
-            sql: format!("SELECT count(*) FROM {relation} WHERE {derived} = (SELECT {derived} FROM {relation} LIMIT 1)"),
-            reachable: Some(1),
+            sql: format!("SELECT count(*) FROM {relation} WHERE {derived} = {}", literal(&value)),
+            reachable: Some(1 + columns.open_ended.max(0) as usize),
             advice: format!(
-                "the server does not know that {derived} follows from {name}: add {name} >= … AND {name} < … to the WHERE, \
-                 or give each partition a CHECK on {derived}"
+                "the server does not know that {derived} follows from {name}: add {name} >= … AND {name} < … to the WHERE; \
+                 partitions that Ebb makes have a CHECK on {derived}, those of history after `ebb partition split`"
             ),
         });
     }
@@ -163,6 +167,15 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
         });
     }
     Ok(shapes)
+}
+
+/// What a derived column is now; none where it depends on more than the partition column.
+async fn derived_now(connection: &mut PgConnection, columns: &Columns) -> Result<Option<String>> {
+    let Some(sql) = &columns.derived_now else { return Ok(None) };
+    let mut inner = connection.begin().await?;
+    let value = sqlx::query_scalar(AssertSqlSafe(sql.clone())).persistent(false).fetch_one(&mut *inner).await;
+    inner.rollback().await?;
+    Ok(value.ok().flatten())
 }
 
 async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Shape) -> Result<Explained> {

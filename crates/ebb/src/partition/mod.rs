@@ -37,6 +37,17 @@ pub(crate) struct Partitioned {
 /// Finds a policy's table and refuses what upkeep cannot work on, saying how it could.
 pub(crate) async fn partitioned(connection: &mut PgConnection, policy: &Partition) -> Result<Partitioned> {
     let table = catalog::table(connection, &policy.table).await?;
+    let found = partitioned_by(connection, policy).await;
+    // Whoever has it now is named first: what it leaves behind comes after.
+    match store::partman(connection, &table.relation).await? {
+        Some(other) => Err(refuse_partman(&table.relation, &other)),
+        None => found,
+    }
+}
+
+/// The same, whoever looks after it until now.
+pub(crate) async fn partitioned_by(connection: &mut PgConnection, policy: &Partition) -> Result<Partitioned> {
+    let table = catalog::table(connection, &policy.table).await?;
     let column = catalog::column(connection, &table.relation, table.oid, &policy.column).await?;
     let label = table.relation.label();
     let unit = policy.unit_word();
@@ -68,9 +79,6 @@ pub(crate) async fn partitioned(connection: &mut PgConnection, policy: &Partitio
         ))
         .with_hint("take it out"));
     }
-    if let Some(other) = store::partman(connection, &table.relation).await? {
-        return Err(refuse_partman(&table.relation, &other));
-    }
     if let Some(default) = shape.default_partition {
         return Err(refuse_default(&table.relation, &default));
     }
@@ -95,7 +103,7 @@ fn refuse_partman(table: &Relation, other: &store::Partman) -> Error {
     let keep = other.retention.as_deref().map_or("for ever".to_owned(), |retention| format!("for {retention}"));
     Error::config(format!("table {} is looked after by pg_partman", table.label())).with_hint(format!(
         "take over from it: UPDATE {own} SET automatic_maintenance = 'off' WHERE parent_table = {}; \
-         it makes partitions of {}, {} ahead, and keeps them {keep}",
+         it makes partitions of {}, {} ahead, and keeps them {keep}; `ebb partition adopt` does both and writes the policy",
         crate::pg::Literal(&other.parent_table),
         other.interval,
         other.premake

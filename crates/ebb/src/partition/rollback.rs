@@ -93,7 +93,7 @@ pub(crate) async fn find(connection: &mut PgConnection, typed: &str) -> Result<(
 }
 
 /// Before the cutover: the keys as they were, then everything that was prepared goes.
-async fn abandon(
+pub(crate) async fn abandon(
     session: &mut Session,
     adoption: &Adoption,
     plan: &Plan,

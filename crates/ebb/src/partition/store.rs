@@ -41,6 +41,8 @@ pub(crate) struct Partman {
     pub(crate) interval: String,
     pub(crate) premake: i32,
     pub(crate) retention: Option<String>,
+    /// Whether a partition that is not kept stays as a table of its own.
+    pub(crate) keeps_tables: bool,
 }
 
 /// The settings of pg_partman for a table that it looks after by itself.
@@ -51,7 +53,7 @@ pub(crate) async fn partman(connection: &mut PgConnection, table: &Relation) -> 
     };
     let own = Relation::new(&schema, "part_config");
     let sql = format!(
-        "SELECT {}::text AS schema, parent_table::text AS parent_table, partition_interval::text AS interval, premake, retention::text AS retention
+        "SELECT {}::text AS schema, parent_table::text AS parent_table, partition_interval::text AS interval, premake, retention::text AS retention, COALESCE(retention_keep_table, true) AS keeps_tables
          FROM {own} WHERE automatic_maintenance = 'on' AND to_regclass(parent_table) = {}::regclass",
         crate::pg::Literal(&schema),
         crate::pg::Literal(&table.to_string())

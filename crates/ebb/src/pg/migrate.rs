@@ -40,7 +40,8 @@ const MIGRATIONS: &[Migration] = migrations![
     12 "0012_split",
     13 "0013_gates",
     14 "0014_claims",
-    15 "0015_review",
+    15 "0015_derived",
+    16 "0016_review",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -1,6 +1,6 @@
 //! `ebb partition adopt TABLE --column C --by month`: looks first and says everything, then goes through the plan.
 
-use ebb::partition::adopt::{self, How, Preflight, Request};
+use ebb::partition::adopt::{self, How, Preflight, Request, TakeOver};
 use ebb::policy::{EpochUnit, Partition, Period, Term};
 use ebb::{Error, Result};
 
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     #[arg(long)]
     by: Period,
     /// How many periods ahead exist.
-    #[arg(long, default_value_t = Partition::DEFAULT_AHEAD, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    ahead: u64,
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000), help = format!("How many periods ahead exist [default: {}, or pg_partman's]", Partition::DEFAULT_AHEAD))]
+    ahead: Option<u64>,
     /// How long a partition stays after its end; for ever when absent.
     #[arg(long, value_name = "DURATION")]
     keep: Option<Term>,
@@ -69,7 +69,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         column: args.column.clone(),
         unit: args.unit,
         by: args.by,
-        ahead: args.ahead,
+        ahead: args.ahead.unwrap_or(Partition::DEFAULT_AHEAD),
         keep: args.keep,
         zone: zone.name().to_owned(),
         policy: args.name.clone(),
@@ -78,6 +78,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
     if standing.is_none() {
+        let mut tx = context.begin().await?;
+        let taken = adopt::take_over(&mut tx, &request, args.ahead).await?;
+        tx.rollback().await?;
+        if let Some(taken) = taken {
+            return take_over(context, &args, &taken).await;
+        }
         let found = look(context, &request).await?;
         if args.json {
             output::json(&serde_json::json!({ "table": found.table, "rows": found.rows, "bytes": found.bytes,
@@ -112,6 +118,38 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     say!("{} is partitioned{already}: its rows are the first partition, which ends {}", adopted.table, adopted.bound);
     file::add(context, &adopted.policy, &adopted.spec)?;
     say!("undo it with: ebb partition rollback {0}; make it final with: ebb partition finish {0}", adopted.table);
+    Ok(Outcome::Done)
+}
+
+/// A table that is partitioned already: only who looks after it changes.
+async fn take_over(context: &Context, args: &Args, taken: &TakeOver) -> Result<Outcome> {
+    if args.json {
+        output::json(
+            &serde_json::json!({ "table": taken.table, "policy": taken.policy, "spec": taken.spec, "partman": taken.partman }),
+        )?;
+        return Ok(Outcome::Done);
+    }
+    if args.guard.is_some() {
+        return Err(Error::usage(format!(
+            "{} is partitioned already: its key cannot be guarded on the way",
+            taken.table
+        ))
+        .with_hint("leave --guard out"));
+    }
+    if args.sql {
+        taken.ends.iter().for_each(|ends| say!("{ends};"));
+        say!("-- and in ebb.toml:\n{}", adopt::block(&taken.policy, &taken.spec));
+        return Ok(Outcome::Done);
+    }
+    say!("{} is partitioned already: it only needs someone to look after it", taken.table);
+    taken.partman.iter().for_each(|words| say!("{words}; Ebb takes over from it"));
+    if args.dry_run || (!args.yes && confirm::can_ask() && !confirm::ask("Look after it?")?) {
+        say!("nothing was done");
+        return Ok(Outcome::Done);
+    }
+    adopt::take_it_over(context.engine.database(), taken, &context.by(None)).await?;
+    file::add(context, &taken.policy, &taken.spec)?;
+    say!("{} looks after {} from now on; see: ebb partition list {}", taken.policy, taken.table, taken.table);
     Ok(Outcome::Done)
 }
 

@@ -3,7 +3,7 @@
 mod adopt;
 mod brin;
 mod explain;
-mod file;
+pub(crate) mod file;
 mod list;
 mod maintain;
 mod progress;

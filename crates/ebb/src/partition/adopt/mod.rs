@@ -7,12 +7,14 @@ mod preflight;
 mod run;
 pub(crate) mod store;
 pub(crate) mod subject;
+mod takeover;
 
-pub(crate) use plan::{BOUND, fitting};
+pub(crate) use plan::{BOUND, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 pub use run::{Adopted, Progress, adopt};
 pub(crate) use run::{After, Session, execute, prepare_session, short};
+pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -160,7 +162,7 @@ fn digits(text: &str) -> String {
 /// The policy's block in ebb.toml.
 pub fn block(policy: &str, spec: &Spec) -> String {
     let mut lines = vec!["[[partition]]".to_owned(), format!("name = \"{policy}\"")];
-    let order = ["table", "column", "unit", "by", "ahead", "keep", "zone"];
+    let order = ["table", "column", "unit", "by", "ahead", "keep", "expired", "zone"];
     lines.extend(order.iter().filter_map(|key| Some(format!("{key} = {}", spec.get(*key)?))));
     lines.join("\n") + "\n"
 }

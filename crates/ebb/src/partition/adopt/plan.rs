@@ -296,6 +296,8 @@ impl Composer<'_> {
                 Literal(to)
             ));
             let partition = Relation::new(&head.schema_name, name);
+            let kind = Literal(head.kind.as_deref().unwrap_or_default()).to_string();
+            sql.push(derived_checks(&partition, &self.column, &kind, from, to));
             sql.extend(head.options.iter().map(|options| format!("ALTER TABLE {partition} SET ({options})")));
         }
         Ok(sql)
@@ -525,6 +527,17 @@ enum Names {
     Hide,
     /// The old table gets its own back.
     Return,
+}
+
+/// What the server needs to know to prune by columns that follow from the partition column.
+pub(crate) fn derived_checks(partition: &Relation, column: &Ident, kind: &str, from: &str, to: &str) -> String {
+    format!(
+        "SELECT ebb.add_derived_checks({}::regclass, {}, {kind}, ebb.partition_moment({kind}, {}), ebb.partition_moment({kind}, {}))",
+        Literal(&partition.to_string()),
+        Literal(column.as_str()),
+        Literal(from),
+        Literal(to)
+    )
 }
 
 fn unread(index: &Index) -> Error {

@@ -19,6 +19,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(60);
 const SHORT: Duration = Duration::from_millis(1_500);
 /// How often a short step is tried.
 const TRIES: u32 = 120;
+/// How many bounds an adoption goes through before it gives up.
+const BOUNDS: u32 = 3;
 /// The rest between tries, at most.
 const REST: Duration = Duration::from_millis(750);
 
@@ -82,19 +84,39 @@ pub async fn adopt(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Adopted> {
     let mut session = prepare_session(database).await?;
-    let table = catalog::table(&mut session.connection, &request.table).await?;
-    let label = table.relation.label();
-    if store::find(&mut session.connection, &label).await?.is_none() {
-        begin(&mut session, request).await?;
+    let label = catalog::table(&mut session.connection, &request.table).await?.relation.label();
+    // A bound that has come near is left for a later one; that is a month away, or a day.
+    for _ in 0..BOUNDS {
+        match try_adopt(&mut session, request, &label, by, watch).await? {
+            Some(adopted) => return Ok(adopted),
+            None => watch(Progress::Waiting(
+                "the first partition would end too soon: beginning again with a later end".into(),
+            )),
+        }
     }
-    store::hold(&mut session.connection, &label, watch).await?;
-    let adoption = store::find(&mut session.connection, &label)
+    Err(Error::refused(format!("{label} takes longer to adopt than its periods last"))
+        .with_hint("choose longer ones: --by month"))
+}
+
+/// Goes through the plan; none when its bound came too near and everything was taken back.
+async fn try_adopt(
+    session: &mut Session,
+    request: &Request,
+    label: &str,
+    by: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Option<Adopted>> {
+    if store::find(&mut session.connection, label).await?.is_none() {
+        begin(session, request).await?;
+    }
+    store::hold(&mut session.connection, label, watch).await?;
+    let adoption = store::find(&mut session.connection, label)
         .await?
         .ok_or_else(|| Error::refused(format!("the adoption of {label} was taken back meanwhile")))?;
     let plan = adoption.plan()?;
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     let adopted = |already| Adopted {
-        table: label.clone(),
+        table: label.to_owned(),
         policy: adoption.policy.clone(),
         spec: spec.clone(),
         bound: plan.bound.clone(),
@@ -102,7 +124,7 @@ pub async fn adopt(
     };
     match adoption.state.as_str() {
         "adopting" => {}
-        "adopted" => return Ok(adopted(true)),
+        "adopted" => return Ok(Some(adopted(true))),
         other => {
             return Err(Error::refused(format!("{label} is {other}")).with_hint(format!(
                 "end that first: ebb partition rollback {label}, then ebb partition finish {label}"
@@ -112,18 +134,16 @@ pub async fn adopt(
     for (n, step) in plan.steps.iter().enumerate().skip(adoption.step.max(0) as usize) {
         watch(Progress::Step(n + 1, plan.steps.len(), step.title.clone()));
         if store::bound_is_near(&mut session.connection, &plan).await? {
-            return Err(Error::refused(format!(
-                "the first partition would end at {}, which is too near: rows of then would be refused",
-                plan.bound
-            ))
-            .with_hint(format!("take back what was prepared (ebb partition rollback {label}) and begin again")));
+            let adoption = Adoption { step: n as i32, ..adoption };
+            crate::partition::rollback::abandon(session, &adoption, &plan, watch).await?;
+            return Ok(None);
         }
         match step.how {
-            How::Cutover => cutover(&mut session, &adoption, &plan, step, by, watch).await?,
-            _ => execute(&mut session, &adoption, &plan, step, ("adopting", n + 1), watch).await?,
+            How::Cutover => cutover(session, &adoption, &plan, step, by, watch).await?,
+            _ => execute(session, &adoption, &plan, step, ("adopting", n + 1), watch).await?,
         }
     }
-    Ok(adopted(false))
+    Ok(Some(adopted(false)))
 }
 
 /// Looks once more, and writes the plan down.

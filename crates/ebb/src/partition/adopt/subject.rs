@@ -183,11 +183,7 @@ impl Subject {
             publications: sql!("publications" as Publication).bind(oid).fetch_all(&mut *c).await?,
             statistics: sql!("statistics" as Statistics).bind(oid).fetch_all(&mut *c).await?,
             clingers: sql!("clingers" scalar String).bind(oid).fetch_all(&mut *c).await?,
-            callers: sql!("callers" as Caller)
-                .bind(pattern(&head.table_name))
-                .bind(pattern(&head.column_name))
-                .fetch_all(&mut *c)
-                .await?,
+            callers: callers(&mut *c, &head).await?,
             head,
         })
     }
@@ -211,6 +207,27 @@ impl Subject {
     pub(crate) fn foreign_keys(&self) -> impl Iterator<Item = &Constraint> {
         self.constraints.iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound)
     }
+}
+
+/// Functions that write to the table, and the statements of clients where the server keeps them.
+async fn callers(connection: &mut PgConnection, head: &Head) -> Result<Vec<Caller>> {
+    let (table, column) = (pattern(&head.table_name), pattern(&head.column_name));
+    let mut callers: Vec<Caller> =
+        sql!("callers" as Caller).bind(&table).bind(&column).fetch_all(&mut *connection).await?;
+    let schema: Option<String> = sql!("statements_schema" scalar String).fetch_optional(&mut *connection).await?;
+    if let Some(schema) = schema {
+        let sql = format!(
+            "SELECT 'the statement ' || quote_literal(left(regexp_replace(q.query, '\\s+', ' ', 'g'), 120)) AS who, q.on_conflict, q.sets_column FROM (
+                 SELECT s.query, s.query ~* ('insert\\s+into\\s+(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*on\\s+conflict\\s*(\\(|on\\s+constraint)') AS on_conflict,
+                        s.query ~* ('update\\s+(only\\s+)?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column
+                 FROM {} s WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) q
+             WHERE q.on_conflict OR q.sets_column ORDER BY 1 LIMIT 20",
+            Relation::new(schema, "pg_stat_statements")
+        );
+        let found = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).bind(&table).bind(&column);
+        callers.extend(found.fetch_all(connection).await?);
+    }
+    Ok(callers)
 }
 
 /// The indexes of a table.

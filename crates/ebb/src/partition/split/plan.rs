@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::store::{Key, Period};
-use crate::partition::adopt::BOUND;
 use crate::partition::adopt::subject::{Constraint, Index, outside_quotes};
+use crate::partition::adopt::{BOUND, derived_checks};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result};
 
@@ -112,6 +112,7 @@ pub(crate) struct Source {
     pub(crate) partition: Relation,
     pub(crate) partition_oid: i64,
     pub(crate) column: Ident,
+    pub(crate) kind: String,
     pub(crate) column_type: String,
     pub(crate) owner: String,
     pub(crate) key: Key,
@@ -254,6 +255,9 @@ impl Composer<'_> {
                 "ALTER TABLE {part} ADD CONSTRAINT {BOUND} CHECK ({column} IS NOT NULL{above} AND {column} < {})",
                 Literal(to)
             ));
+            if let Some(from) = from {
+                sql.push(derived_checks(part, column, &Literal(&self.of.kind).to_string(), from, to));
+            }
             sql.push(format!("ALTER TABLE {staging} ATTACH PARTITION {part} {}", bounds(period)));
         }
         let (log, partition, note) = (&self.log, &self.of.partition, &self.note);

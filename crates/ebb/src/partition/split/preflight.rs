@@ -75,6 +75,7 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
                 partition: of.relation(),
                 partition_oid: of.oid,
                 column: on.column.clone(),
+                kind: on.kind.clone(),
                 column_type,
                 owner,
                 key,

@@ -5,6 +5,13 @@ SELECT $2::text AS column_name,
        (SELECT a.attname::text FROM pg_catalog.pg_attribute a
         JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = $1::int8::oid AND a.attgenerated <> '' AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE '%' || $2::text || '%' LIMIT 1) AS derived,
+       (SELECT pg_catalog.format('SELECT (%s)::text FROM (SELECT %L::%s AS %I) x', pg_catalog.pg_get_expr(d.adbin, d.adrelid),
+               ebb.partition_literal(n.kind, date_trunc('month', ebb.now() AT TIME ZONE 'UTC')), pg_catalog.format_type(k.atttypid, k.atttypmod), $2::text)
+        FROM pg_catalog.pg_attribute a
+        JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        JOIN pg_catalog.pg_attribute k ON k.attrelid = a.attrelid AND k.attname = $2::text
+        WHERE a.attrelid = $1::int8::oid AND a.attgenerated <> '' AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE '%' || $2::text || '%' LIMIT 1) AS derived_now,
+       (SELECT count(*) FROM ebb.partition_bounds($1::int8::oid, n.kind) b WHERE NOT isfinite(b.lower_bound)) AS open_ended,
        (SELECT a.attname::text FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = $1::int8::oid AND a.attname ~ '^(expires|expiry|expire|valid_until)' AND NOT a.attisdropped LIMIT 1) AS expiry,
        ebb.partition_literal(n.kind, date_trunc('month', ebb.now() AT TIME ZONE 'UTC')) AS this,

@@ -1,5 +1,6 @@
 //! Partitions by time: they exist before they are needed, whatever the column, and leave only when all of them is due.
 
 mod adopt;
+mod besides;
 mod split;
 mod upkeep;

@@ -1,0 +1,62 @@
+//! Partitioned tables: how long their partitions last, and what was begun on them and not ended.
+
+use super::store::{self, Unfinished};
+use super::{Finding, Fix, unable};
+use crate::policy::{Kind, Stored};
+use crate::{Engine, Result, partition};
+
+/// Below this a runway is an emergency, whatever the period.
+const LAST_DAYS: i64 = 7 * 86_400;
+
+pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for one in stored.iter().filter(|one| one.kind == Kind::Partition && one.is_active()) {
+        let mut tx = engine.database().read().await?;
+        let listed = partition::list(&mut tx, Some(&one.name)).await;
+        tx.rollback().await?;
+        match listed {
+            Ok(listings) => findings.extend(listings.iter().map(runway)),
+            Err(error) if error.is_unavailable() => return Err(error),
+            Err(error) => findings.push(unable("runway", Some(&one.name), &error)),
+        }
+    }
+    let mut tx = engine.database().read().await?;
+    let unfinished = store::unfinished(&mut tx).await?;
+    tx.commit().await?;
+    findings.extend(unfinished.iter().map(begun));
+    Ok(findings)
+}
+
+fn runway(listing: &partition::Listing) -> Finding {
+    let days = listing.runway_seconds / 86_400;
+    let last = format!("partitions of {} last {days} more days", listing.table);
+    let about = Some(listing.policy.as_str());
+    let fix = || Fix::command(format!("ebb partition maintain {}", listing.table));
+    if listing.runway_seconds < LAST_DAYS && listing.missing > 0 {
+        let text = format!("{last}; rows after that will be refused, and {} partitions are missing", listing.missing);
+        return Finding::fail("runway", about, text).fix(fix());
+    }
+    if listing.missing > 0 {
+        let text =
+            format!("{last}; {} of those that should exist ahead are missing: does a node run?", listing.missing);
+        return Finding::warn("runway", about, text).fix(fix());
+    }
+    Finding::ok("runway", last)
+}
+
+fn begun(one: &Unfinished) -> Finding {
+    let about = Some(one.relation.as_str());
+    let Unfinished { relation, what, state, .. } = one;
+    let command = if state == "splitting" || state == "adopting" { what.as_str() } else { "rollback" };
+    let fix = Fix::command(format!("ebb partition {command} {relation} (or back: ebb partition rollback {relation})"));
+    match &one.refuses_from {
+        Some(bound) => {
+            let text = format!(
+                "{relation} is {state}, and nobody is at it: until it goes on, rows from {bound} on are refused"
+            );
+            if one.near { Finding::fail("unfinished", about, text) } else { Finding::warn("unfinished", about, text) }
+        }
+        None => Finding::warn("unfinished", about, format!("{relation} is {state}, and nobody is at it")),
+    }
+    .fix(fix)
+}
