@@ -215,6 +215,8 @@ async fn backpressure(bed: &Bed) -> Result<Goal> {
 }
 
 async fn clickhouse(bed: &Bed) -> Result<Vec<Goal>> {
+    // reqwest wants one, also for plain HTTP.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let store = Store::own_clickhouse();
     store.query("CREATE DATABASE scratch").await;
     let url = format!("{}/?database=scratch", store.url());
