@@ -18,14 +18,14 @@ const POLICY: &str =
 
 /// Latencies of the foreground, in milliseconds, and the rows removed meanwhile.
 #[derive(Default)]
-struct Pool {
+pub(crate) struct Pool {
     latencies: Vec<f64>,
     rows: u64,
     seconds: f64,
 }
 
 impl Pool {
-    fn p99(&mut self) -> f64 {
+    pub(crate) fn p99(&mut self) -> f64 {
         self.latencies.sort_by(f64::total_cmp);
         self.latencies.get(self.latencies.len() * 99 / 100).copied().unwrap_or(f64::NAN)
     }
@@ -129,7 +129,7 @@ async fn beside_document(bed: &Bed, pool: &mut Pool) -> Result<()> {
 }
 
 /// Ten seconds of pgbench, every transaction's latency kept.
-async fn slice(bed: &Bed, pool: &mut Pool) -> Result<()> {
+pub(crate) async fn slice(bed: &Bed, pool: &mut Pool) -> Result<()> {
     let dir = ebb_testkit::TempDir::new();
     let prefix = dir.path().join("log").display().to_string();
     let seconds = SLICE_SECONDS.to_string();
@@ -146,7 +146,7 @@ async fn slice(bed: &Bed, pool: &mut Pool) -> Result<()> {
     Ok(())
 }
 
-fn pgbench(bed: &Bed, args: &[&str]) -> Result<()> {
+pub(crate) fn pgbench(bed: &Bed, args: &[&str]) -> Result<()> {
     let port = bed.server.address().port().to_string();
     let dir = bed.server.dir().display().to_string();
     let bin = bed.server.bin().canonicalize()?;

@@ -8,6 +8,7 @@ mod gentle;
 mod once;
 mod partition;
 mod resources;
+mod retain;
 mod schedule;
 mod sweep;
 
@@ -19,7 +20,7 @@ async fn main() -> std::process::ExitCode {
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
             eprintln!(
-                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, resources, schedule, footprint"
+                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, resources, retain, schedule, footprint"
             );
             std::process::ExitCode::from(2)
         }
@@ -54,6 +55,9 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
     }
     if wants("resources") {
         goals.extend(resources::run().await?);
+    }
+    if wants("retain") {
+        goals.extend(retain::run().await?);
     }
     if wants("schedule") || part.starts_with("schedule-") {
         goals.extend(schedule::run(part).await?);

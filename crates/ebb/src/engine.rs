@@ -18,7 +18,7 @@ use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{
-    self, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
+    self, At, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
 };
 use crate::resources::work::HoldersWork;
 use crate::retain::{self, Consent};
@@ -40,6 +40,8 @@ pub struct Keys {
     pub subject: Option<PathBuf>,
     /// Where the latest seal goes; beside the signing key when absent.
     pub publish: Option<Destination>,
+    /// When the audit is reviewed, in UTC; on Sundays at three when absent.
+    pub report_at: Option<At>,
 }
 
 impl Keys {
@@ -48,6 +50,12 @@ impl Keys {
         let Some(path) = self.signing.as_deref().filter(|path| path.exists()) else { return Ok(None) };
         let publish = self.publish.clone().unwrap_or_else(|| Destination::beside(path));
         Ok(Some((SigningKey::load(path)?.into(), publish)))
+    }
+
+    fn report_at(&self) -> At {
+        const SUNDAY: At =
+            At { weekday: Some(jiff::civil::Weekday::Sunday), time: jiff::civil::Time::constant(3, 0, 0, 0) };
+        self.report_at.unwrap_or(SUNDAY)
     }
 
     fn subject(&self) -> Result<Option<Arc<SubjectKey>>> {
@@ -464,6 +472,7 @@ impl Roster for Duties {
             resources::observe(database).await?;
             retain::observe(database).await?;
             crate::status::observe(database).await?;
+            retain::review::observe(database).await?;
             schedule::observe(database).await
         }
         .boxed()
@@ -533,10 +542,11 @@ impl Duties {
             let table = catalog::own_table(&mut tx, "holder").await?;
             works.push(Arc::new(HoldersWork::new(table.oid)));
         }
+        let audited = catalog::own_table(&mut tx, "audit").await?;
+        works.push(Arc::new(retain::review::ReviewWork::new(audited.oid, self.keys.report_at())));
         let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
         if let Some((key, publish)) = sealing {
-            let table = catalog::own_table(&mut tx, "audit").await?;
-            works.push(Arc::new(SealWork::new(table.oid, key, publish)));
+            works.push(Arc::new(SealWork::new(audited.oid, key, publish)));
         }
         tx.commit().await?;
         Ok(Agenda { works, pacing })

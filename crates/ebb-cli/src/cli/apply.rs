@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Create the indexes that it otherwise prints, without holding up writers.
     #[arg(long)]
     create_indexes: bool,
+    /// Add the columns that it otherwise prints.
+    #[arg(long)]
+    create_columns: bool,
     /// Show the difference and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -39,8 +42,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         context.engine.migrate().await?;
         create_keys(context)?;
     }
-    // Before the check, which refuses a large table without one.
-    if !indexes(context, &wanted, &args).await? {
+    // Before the check, which refuses a policy without its columns, and a large table without its index.
+    if !columns(context, &wanted, &args).await? || !indexes(context, &wanted, &args).await? {
         say!("nothing was changed");
         return Ok(Outcome::Failed);
     }
@@ -51,11 +54,21 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     } else {
         print(&changes, args.force);
     }
+    let unapproved = context.engine.unapproved(&wanted).await?;
+    if !args.json {
+        for (policy, differences) in &unapproved {
+            say!("~ retain {policy} (what hangs on its subjects has changed)");
+            differences.iter().for_each(|difference| say!("    {difference}"));
+        }
+    }
     if args.dry_run {
         return Ok(Outcome::Done);
     }
-    if changes.is_empty() {
+    if changes.is_empty() && unapproved.is_empty() {
         sandboxes(context, &wanted, &args).await?;
+        // What is derived from the policies is brought up to date all the same, for instance after an upgrade.
+        let by = context.by(args.by.as_deref());
+        context.engine.apply_with(&wanted, args.force, &by, &Consent::default()).await?;
         return Ok(Outcome::Done);
     }
     if !args.yes && confirm::can_ask() && !confirm::ask("apply?")? {
@@ -87,6 +100,41 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         say!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
     }
     Ok(Outcome::Done)
+}
+
+/// Prints the columns that are missing, or adds them; false when somebody said no.
+async fn columns(context: &Context, wanted: &[Wanted], args: &Args) -> Result<bool> {
+    let missing = context.engine.missing_columns(wanted).await?;
+    if missing.is_empty() || (args.json && !args.create_columns) {
+        return Ok(true);
+    }
+    if !args.json {
+        for column in &missing {
+            say!("! {} has no column {}, which {} names:", column.table, column.column, column.policy);
+            say!("    {};", column.statement);
+        }
+    }
+    if args.dry_run {
+        return Ok(true);
+    }
+    if !args.create_columns {
+        say!("    --create-columns adds {}", if missing.len() == 1 { "it" } else { "them" });
+        return Ok(true);
+    }
+    let question = match missing.len() {
+        1 => "add it?".to_owned(),
+        several => format!("add these {several} columns?"),
+    };
+    if !args.yes && confirm::can_ask() && !confirm::ask(&question)? {
+        return Ok(false);
+    }
+    for column in &missing {
+        context.engine.create_column(column).await?;
+        if !args.json {
+            say!("added {} to {}", column.column, column.table);
+        }
+    }
+    Ok(true)
 }
 
 /// Prints the indexes that are missing, or makes them; false when somebody said no.

@@ -269,5 +269,6 @@ fn keys(config: &Config) -> Keys {
         signing: path(&config.audit.signing_key),
         subject: path(&config.audit.subject_key),
         publish: config.audit.publish.clone().map(ebb::audit::Destination::File),
+        report_at: config.audit.report_at,
     }
 }

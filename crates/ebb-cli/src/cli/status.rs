@@ -56,6 +56,18 @@ async fn storage(context: &Context, json: bool) -> Result<Outcome> {
     let header = ["policy", "table", "leaves", "rows", "data", "indexes", "total", "pending"];
     output::table(&header, all.iter().map(row).collect(), "no policy is about a table yet");
     say!("rows by the last ANALYZE, pending by the last look of a node");
+    let of_tenants = all.iter().flat_map(|storage| storage.tenants.iter().map(|tenant| (&storage.policy, tenant)));
+    let tenants: Vec<Vec<String>> = of_tenants
+        .map(|(policy, tenant)| {
+            let rows = words::about(tenant.rows.unsigned_abs(), tenant.exact);
+            let bytes = words::bytes(tenant.bytes.unsigned_abs());
+            vec![policy.clone(), tenant.tenant.clone(), rows, bytes, output::time(tenant.at)]
+        })
+        .collect();
+    if !tenants.is_empty() {
+        say!();
+        output::table(&["policy", "tenant", "rows", "total", "measured"], tenants, "");
+    }
     Ok(Outcome::Done)
 }
 
@@ -176,6 +188,11 @@ fn details(policy: &PolicyStatus, status: &Status) {
     }
     if let Some(problem) = &policy.problem {
         say!("  could not look at its table: {problem}");
+    }
+    if policy.stuck > 0 {
+        let last = policy.stuck_error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+        say!("  {} could not be erased{last}", output::plural(policy.stuck, "subject"));
+        say!("  try one again, once the cause is gone: ebb retry {} ID", policy.policy);
     }
     if policy.state == "disabled" {
         say!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));

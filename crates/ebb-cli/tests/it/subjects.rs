@@ -136,3 +136,34 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     shell.ok(&["run", "--once", "--only", "user_accounts"]);
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
 }
+
+#[tokio::test]
+async fn apply_adds_the_columns_that_a_policy_names_and_approves_what_has_grown() {
+    let db = database().await;
+    db.execute("CREATE TABLE users (id bigint PRIMARY KEY, email text); INSERT INTO users VALUES (1, 'a'), (2, 'b')")
+        .await;
+    let shell = Shell::new(
+        &db,
+        "[[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+         mirror = { due = \"erased_on\" }\nstatus = { column = \"state\", deleted = \"gone\", active = \"here\" }\n",
+    );
+    let printed = shell.fails(2, &["apply", "--yes"]);
+    assert!(printed.contains("ALTER TABLE \"public\".\"users\" ADD COLUMN \"erased_on\" timestamptz;"), "{printed}");
+    assert!(
+        db.scalar::<bool>("SELECT count(*) = 2 FROM pg_attribute WHERE attrelid = 'users'::regclass AND attnum > 0")
+            .await
+    );
+    shell.ok(&["apply", "--yes", "--create-columns"]);
+    assert_eq!(db.scalar::<String>("SELECT string_agg(DISTINCT state, ',') FROM users").await, "here");
+    shell.ok(&["delete", "users", "1"]);
+    assert!(
+        db.scalar::<bool>("SELECT state = 'gone' AND erased_on > now() + interval '89 days' FROM users WHERE id = 1")
+            .await
+    );
+    // What hangs on a subject by now is shown, and approved by the same command.
+    db.execute("CREATE TABLE notes (user_id bigint REFERENCES users ON DELETE CASCADE)").await;
+    let grown = shell.ok(&["apply", "--yes"]);
+    assert!(grown.contains("new: public.notes (user_id) -> public.users (id): delete"), "{grown}");
+    let again = shell.ok(&["apply", "--yes"]);
+    assert!(again.contains("the database has what the file says") && !again.contains("new:"), "{again}");
+}

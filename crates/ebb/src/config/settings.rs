@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Network, Secret};
-use crate::policy::{FieldErrors, Invalid, Reader, Scalar, Spec, Spot, did_you_mean, nearest};
+use crate::policy::{At, FieldErrors, Invalid, Reader, Scalar, Spec, Spot, did_you_mean, nearest};
 
 /// `[database]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +79,8 @@ pub struct AuditSettings {
     pub subject_key: Option<Secret>,
     /// Where seals are published.
     pub publish: Option<PathBuf>,
+    /// When the audit is reviewed, in UTC.
+    pub report_at: Option<At>,
 }
 
 /// `[node]`.
@@ -108,7 +110,10 @@ pub(super) const SECTIONS: [(&str, &[Scalar]); 6] = [
     ),
     ("log", &[Scalar::Text("level"), Scalar::Text("format")]),
     ("metrics", &[Scalar::Text("prefix")]),
-    ("audit", &[Scalar::Text("signing_key"), Scalar::Text("subject_key"), Scalar::Text("publish")]),
+    (
+        "audit",
+        &[Scalar::Text("signing_key"), Scalar::Text("subject_key"), Scalar::Text("publish"), Scalar::Text("report_at")],
+    ),
     ("node", &[Scalar::Text("lease"), Scalar::Text("poll"), Scalar::Text("name")]),
 ];
 
@@ -207,11 +212,16 @@ impl AuditSettings {
         let signing_key = secret(r, "signing_key", |text| key_file(text, base));
         let subject_key = secret(r, "subject_key", |text| key_file(text, base));
         let publish = published(r, base);
-        for key in ["report_at", "period_keys"] {
-            r.not_yet(key);
-        }
+        let report_at = r.text("report_at", "\"SUN 03:00\"").and_then(|text| match text.parse::<At>() {
+            Ok(at) => Some(at),
+            Err(invalid) => {
+                r.refuse("report_at", invalid);
+                None
+            }
+        });
+        r.not_yet("period_keys");
         reader.finish()?;
-        Ok(Self { signing_key, subject_key, publish })
+        Ok(Self { signing_key, subject_key, publish, report_at })
     }
 }
 

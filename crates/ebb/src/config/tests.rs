@@ -148,7 +148,8 @@ fn what_this_version_does_not_do_is_refused_at_its_line() {
     assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
     assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
     assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));
-    assert!(refusal("[audit]\nreport_at = \"SUN 03:00\"\n", &[]).contains("yet"));
+    assert!(refusal("[audit]\nperiod_keys = \"keys\"\n", &[]).contains("yet"));
+    assert!(refusal("[audit]\nreport_at = \"SOMEDAY\"\n", &[]).contains("is no time of day"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::expire::due::Clock;
 use crate::policy::{
     self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
 };
-use crate::retain::TreePlan;
+use crate::retain::{MissingColumn, TreePlan};
 use crate::{Engine, Error, Result, pg};
 pub use forecast::{Day, Forecast};
 use store::Known;
@@ -300,8 +300,56 @@ impl Engine {
             missing.extend(survey.leaves.iter().filter_map(of_leaf));
             tx.rollback().await?;
         }
+        for want in wanted {
+            let Policy::Retain(retain) = &want.policy else { continue };
+            let mut tx = self.database().read().await?;
+            match crate::retain::missing_index(&mut tx, retain).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Ok(Some((table, statement))) => {
+                    missing.push(MissingIndex { policy: want.name.clone(), table, statement });
+                }
+                _ => {}
+            }
+        }
         missing.dedup_by(|a, b| a.statement == b.statement);
         Ok(missing)
+    }
+
+    /// The columns that the wanted retain policies name and their tables lack.
+    pub async fn missing_columns(&self, wanted: &[Wanted]) -> Result<Vec<MissingColumn>> {
+        let mut missing = Vec::new();
+        for want in wanted {
+            let Policy::Retain(retain) = &want.policy else { continue };
+            let mut tx = self.database().read().await?;
+            match crate::retain::missing_columns(&mut tx, retain).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                // A table that is not there is somebody else's news.
+                found => missing.extend(found.unwrap_or_default()),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Adds a column: a change of the catalog alone, which waits for its lock no longer than a moment.
+    pub async fn create_column(&self, column: &MissingColumn) -> Result<()> {
+        store::create_column(self.database(), &column.statement).await.map_err(|error| error.context(&column.statement))
+    }
+
+    /// What hangs on the subjects of the wanted policies and was not approved yet, policy by policy.
+    pub async fn unapproved(&self, wanted: &[Wanted]) -> Result<Vec<(String, Vec<String>)>> {
+        let mut found = Vec::new();
+        for want in wanted {
+            let Policy::Retain(retain) = &want.policy else { continue };
+            let mut tx = self.database().read().await?;
+            if pg::schema_version(&mut tx).await?.is_none() {
+                continue;
+            }
+            let differs = crate::retain::unapproved(&mut tx, retain).await?;
+            if !differs.is_empty() {
+                found.push((want.name.clone(), differs));
+            }
+        }
+        Ok(found)
     }
 
     /// Makes an index without holding up writers, for as long as that takes.

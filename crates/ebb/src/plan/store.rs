@@ -101,6 +101,14 @@ pub(crate) async fn planned_between(
     Ok(plan[0]["Plan"]["Plan Rows"].as_f64().unwrap_or(0.0))
 }
 
+/// In a transaction of the usual bounds: whoever holds the table for long is not waited for.
+pub(crate) async fn create_column(database: &Database, statement: &str) -> Result<()> {
+    let mut tx = database.read().await?;
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
 /// On a session of its own: CONCURRENTLY is no part of a transaction, and takes its time.
 pub(crate) async fn create_index(database: &Database, statement: &str) -> Result<()> {
     let mut session = database.session("ebb/cli").await?;

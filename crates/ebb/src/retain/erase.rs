@@ -31,7 +31,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// A subject with more rows than this goes in parts.
 const LARGE: u64 = 20_000;
 /// Attempts at a subject before somebody has to ask for another.
-const ATTEMPTS: i32 = 8;
+pub(crate) const ATTEMPTS: i32 = 8;
 
 /// One run of erasing.
 pub(crate) struct Erase {
@@ -73,6 +73,8 @@ struct Done {
     ready: Ready,
     tables: BTreeMap<usize, i64>,
     unlinked: BTreeMap<usize, i64>,
+    /// Events of it that were still to come.
+    cancelled: i64,
 }
 
 impl Erase {
@@ -234,7 +236,10 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         while !ready.is_empty() {
             let roots = roots(&ready, tree.nodes[0].read.len());
-            let mut found = 0;
+            let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+            let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
+            rows::as_role(connection, self.compiled.role.as_ref()).await?;
             for (_, edge) in tree.onto(0).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
                 found += rows::count(connection, tree, edge, &roots, LARGE + 1).await?;
                 if found > LARGE {
@@ -335,6 +340,9 @@ impl Erase {
         if gone != doomed[0].len() as i64 {
             return Err(Error::failed("a row of a subject is still there: a trigger or rule keeps it"));
         }
+        let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+        let cancelled = store::forget_events(connection, &self.policy, &ids).await?;
+        let cancelled: HashMap<i32, i64> = cancelled.into_iter().collect();
         rows::end_savepoint(connection, true).await?;
         let of = |taken: &Taken, subject: usize| {
             let mine = taken.0.iter().filter(|((_, whose), _)| *whose == subject as i32);
@@ -342,7 +350,12 @@ impl Erase {
         };
         let done = ready.iter().zip(by_subject).enumerate();
         Ok(done
-            .map(|(at, (ready, tables))| Done { ready: ready.clone(), tables, unlinked: of(&unlinked, at) })
+            .map(|(at, (ready, tables))| Done {
+                ready: ready.clone(),
+                tables,
+                unlinked: of(&unlinked, at),
+                cancelled: cancelled.get(&(at as i32)).copied().unwrap_or(0),
+            })
             .collect())
     }
 
@@ -466,6 +479,11 @@ impl Erase {
             }
             return Ok(0);
         };
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        if store::forget_some_events(connection, &self.policy, &candidate.subject_id, LARGE).await? >= LARGE {
+            return Ok(0);
+        }
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let mut top = Doomed::with(tree.nodes[0].read.len());
         top.push(row.values.clone(), 0);
         rows::savepoint(connection).await?;
@@ -620,6 +638,9 @@ impl Erase {
         }
         if done.unlinked.values().any(|rows| *rows > 0) {
             details["unlinked"] = named(&done.unlinked);
+        }
+        if done.cancelled > 0 {
+            details["events_cancelled"] = done.cancelled.into();
         }
         details
     }

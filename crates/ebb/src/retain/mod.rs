@@ -3,6 +3,7 @@
 //! Invariants: until erasing is claimed a restore always succeeds, afterwards it always fails; a hold stops everything;
 //! what is erased was due by the database's clock and today's policy, looked at under the subject's lock.
 
+mod columns;
 pub(crate) mod compile;
 mod consent;
 pub(crate) mod erase;
@@ -15,6 +16,7 @@ mod reach;
 mod rehearse;
 mod replay;
 mod report;
+pub(crate) mod review;
 mod store;
 mod subject;
 mod tenant;
@@ -23,6 +25,7 @@ pub(crate) mod work;
 
 use sqlx::PgConnection;
 
+pub use columns::MissingColumn;
 pub use consent::Consent;
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
@@ -98,6 +101,24 @@ pub async fn approved_tree(connection: &mut PgConnection, policy: &str) -> Resul
     store::approved(connection, policy).await
 }
 
+/// The columns of a policy's table that its policy names and that are not there.
+pub(crate) async fn missing_columns(connection: &mut PgConnection, policy: &Retain) -> Result<Vec<MissingColumn>> {
+    columns::missing(connection, policy).await
+}
+
+/// The index that leads to soft-deleted rows, where the table is large enough to want one and has none.
+pub(crate) async fn missing_index(connection: &mut PgConnection, policy: &Retain) -> Result<Option<(String, String)>> {
+    columns::missing_index(connection, policy).await
+}
+
+/// What differs between the tree of a policy and the one that was approved; nothing where none was yet.
+pub(crate) async fn unapproved(connection: &mut PgConnection, policy: &Retain) -> Result<Vec<String>> {
+    let Some(subjects) = policy.subjects() else { return Ok(Vec::new()) };
+    let (_, tree) = compile::tree(connection, policy, subjects).await?;
+    let approved = store::approved(connection, policy.name.as_str()).await?;
+    Ok(approved.map(|approved| approved.differences(&tree.shape())).unwrap_or_default())
+}
+
 /// How many open deletions are due now, and how many would be under another version of a policy.
 pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> Result<(u64, u64)> {
     if policy.subjects().is_none() {
@@ -114,7 +135,7 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
 
 /// Policies with subjects that could not be erased: how many, and the last error.
 pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
-    store::stuck(connection).await
+    store::stuck(connection, erase::ATTEMPTS).await
 }
 
 /// Direct retention as the sweep understands it, with the terms that tenants set for themselves.

@@ -87,28 +87,13 @@ pub async fn report(
         premature: store::report_premature(connection, since, until, tenant).await?,
         asked: store::report_asked(connection, since, until).await?,
         below_default: store::report_below_default(connection).await?,
-        failed: store::stuck(connection).await?.into_iter().map(|(policy, count, _)| (policy, count)).collect(),
+        failed: store::stuck(connection, super::erase::ATTEMPTS)
+            .await?
+            .into_iter()
+            .map(|(policy, count, _)| (policy, count))
+            .collect(),
     })
 }
-
-/// Gauges: subjects that could not be erased, and whether any of the last day went too early.
-pub(crate) async fn observe(database: &Database) -> Result<()> {
-    let mut tx = database.read().await?;
-    let policies = store::subject_policies(&mut tx).await?;
-    let stuck = store::stuck(&mut tx).await?;
-    let (since, until) = store::report_span(&mut tx, None, None).await?;
-    let since = since.max(Moment::from_micros(until.micros().saturating_sub(DAY_MICROS)));
-    let premature = store::report_premature(&mut tx, since, until, None).await?;
-    tx.commit().await?;
-    for policy in policies {
-        let of = stuck.iter().find(|(name, ..)| *name == policy).map_or(0, |(_, count, _)| *count);
-        metrics::gauge!("ebb_subjects_stuck", "policy" => policy).set(of as f64);
-    }
-    metrics::gauge!("ebb_audit_premature").set(premature.len() as f64);
-    Ok(())
-}
-
-const DAY_MICROS: i64 = 86_400_000_000;
 
 impl Report {
     /// As comma-separated values: a line a day, policy and table.

@@ -73,6 +73,16 @@ pub(crate) fn unsealed(records: u64) {
     metrics::gauge!("ebb_audit_unsealed").set(records as f64);
 }
 
+/// Subjects of a policy that could not be erased.
+pub(crate) fn stuck(policy: &str, subjects: u64) {
+    metrics::gauge!("ebb_subjects_stuck", "policy" => policy.to_owned()).set(subjects as f64);
+}
+
+/// Erasures before their time that the review has found.
+pub(crate) fn premature(erasures: u64) {
+    metrics::gauge!("ebb_audit_premature").set(erasures as f64);
+}
+
 /// What the tables of a policy take, indexes included.
 pub(crate) fn storage(policy: &str, bytes: u64) {
     metrics::gauge!("ebb_storage_bytes", "policy" => policy.to_owned()).set(bytes as f64);

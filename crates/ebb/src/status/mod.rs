@@ -18,7 +18,7 @@ use crate::policy::{Expire, Kind, Policy};
 use crate::schedule::EventsStatus;
 use crate::spine::metrics;
 use crate::{Engine, Error, Result, pg};
-pub use storage::PolicyStorage;
+pub use storage::{PolicyStorage, TenantStorage};
 pub use store::NodeStatus;
 pub(crate) use store::{Look, PolicyRow, UnitRow, clocks, nodes, policies, units};
 
@@ -75,6 +75,10 @@ pub struct PolicyStatus {
     pub units: Vec<UnitStatus>,
     /// Why its table could not be looked at.
     pub problem: Option<String>,
+    /// Subjects that could not be erased, and the last error.
+    pub stuck: u64,
+    #[allow(missing_docs)]
+    pub stuck_error: Option<String>,
 }
 
 /// One unit: a chore on one leaf table.
@@ -184,6 +188,7 @@ impl Engine {
         let nodes = store::nodes(&mut tx).await?;
         let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
         let blocked_by = audit::blocker(&mut tx).await?.map(|blocker| blocker.to_string());
+        let stuck = crate::retain::stuck(&mut tx).await?;
         tx.commit().await?;
 
         let until = Instant::now() + LOOK_FOR;
@@ -197,6 +202,11 @@ impl Engine {
             let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
             own = rest;
             shown.push(self.policy_status(row, mine, look.then_some(until)).await?);
+        }
+        for (policy, count, error) in stuck {
+            if let Some(status) = shown.iter_mut().find(|status: &&mut PolicyStatus| status.policy == policy) {
+                (status.stuck, status.stuck_error) = (count.unsigned_abs(), error);
+            }
         }
         own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
@@ -224,6 +234,8 @@ impl Engine {
             next_event: row.next_event,
             units,
             problem: None,
+            stuck: 0,
+            stuck_error: None,
         };
         // Only expire has rows to count; what other kinds say about themselves is stored with their units.
         let counts = status.state != "disabled" && status.kind == Kind::Expire.as_str();

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::store;
+use crate::audit::Moment;
 use crate::pg::{Database, catalog};
 use crate::policy::{Kind, Spec};
 use crate::{Engine, Result};
@@ -27,6 +28,25 @@ pub struct PolicyStorage {
     pub pending: Option<u64>,
     /// Why there are no figures.
     pub problem: Option<String>,
+    /// The largest tenants, as the weekly review last measured them.
+    pub tenants: Vec<TenantStorage>,
+}
+
+/// What the rows of a tenant take.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+pub struct TenantStorage {
+    #[serde(skip)]
+    pub(super) policy: String,
+    /// Whose.
+    pub tenant: String,
+    /// How many.
+    pub rows: i64,
+    /// Their share of the table with its indexes.
+    pub bytes: i64,
+    /// Counted; otherwise from a sample.
+    pub exact: bool,
+    /// When.
+    pub at: Moment,
 }
 
 impl Engine {
@@ -41,6 +61,7 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
     let mut tx = database.read().await?;
     let policies = store::policies(&mut tx).await?;
     let units = store::units(&mut tx).await?;
+    let tenants = store::tenant_storage(&mut tx).await?;
     let mut all = Vec::new();
     for row in policies {
         let table = row.spec.as_object().and_then(table_of).map(str::to_owned);
@@ -55,6 +76,7 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
             index_bytes: 0,
             pending: pending.map(|rows| rows.max(0) as u64).reduce(|a, b| a + b),
             problem: None,
+            tenants: tenants.iter().filter(|tenant| tenant.policy == row.name).cloned().collect(),
         };
         match catalog::table(&mut tx, &table).await {
             Ok(found) => {

@@ -201,6 +201,10 @@ pub(crate) struct Sizes {
     pub(crate) index_bytes: i64,
 }
 
+pub(crate) async fn tenant_storage(connection: &mut PgConnection) -> Result<Vec<super::TenantStorage>> {
+    Ok(sql!("tenant_storage" as super::TenantStorage).fetch_all(connection).await?)
+}
+
 pub(crate) async fn storage(connection: &mut PgConnection, table: u32) -> Result<Sizes> {
     Ok(sql!("storage" as Sizes).bind(i64::from(table)).fetch_one(connection).await?)
 }

@@ -11,17 +11,17 @@ use sqlx::AssertSqlSafe;
 use super::{apply, assert_accounted_for, config, due, ebb_bin, gone, ledger_table, stop};
 
 /// Chance that can be played again: set EBB_SEED to what the failed test printed.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
-    fn seeded(name: &str) -> Self {
+    pub(super) fn seeded(name: &str) -> Self {
         let given = std::env::var("EBB_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(line!()));
         println!("{name}: EBB_SEED={seed}");
         Self(seed)
     }
 
-    fn roll(&mut self, below: u64) -> u64 {
+    pub(super) fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +31,7 @@ impl Dice {
 }
 
 /// How many kills: `EBB_SOAK=minutes` makes it a long run of the same.
-fn kills(usual: usize) -> usize {
+pub(super) fn kills(usual: usize) -> usize {
     let minutes: Option<usize> = std::env::var("EBB_SOAK").ok().and_then(|minutes| minutes.parse().ok());
     minutes.map_or(usual, |minutes| usual * (1 + minutes * 2))
 }

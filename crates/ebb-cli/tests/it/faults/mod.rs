@@ -3,6 +3,7 @@
 
 mod change;
 pub(crate) mod disk;
+mod erasure;
 mod kills;
 mod lease;
 mod network;

@@ -384,10 +384,6 @@ pub(crate) async fn list_open(
     Ok(sql!("list_open" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
 }
 
-pub(crate) async fn subject_policies(connection: &mut PgConnection) -> Result<Vec<String>> {
-    Ok(sql!("subject_policies" scalar String).fetch_all(connection).await?)
-}
-
 pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Deletion>> {
     Ok(sql!("deletion_of" as Deletion).bind(policy).bind(id).fetch_optional(connection).await?)
 }
@@ -485,8 +481,91 @@ pub(crate) async fn suspects(
 }
 
 /// Policies with subjects that are stuck: how many, and the last error.
-pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
-    Ok(sql!("stuck" as (String, i64, Option<String>)).fetch_all(connection).await?)
+pub(crate) async fn stuck(connection: &mut PgConnection, attempts: i32) -> Result<Vec<(String, i64, Option<String>)>> {
+    Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).fetch_all(connection).await?)
+}
+
+pub(crate) async fn subject_policies(connection: &mut PgConnection) -> Result<Vec<String>> {
+    Ok(sql!("subject_policies" scalar String).fetch_all(connection).await?)
+}
+
+/// Returns, for each subject that had events, its position and how many were cancelled.
+pub(crate) async fn forget_events(
+    connection: &mut PgConnection,
+    policy: &str,
+    ids: &[&str],
+) -> Result<Vec<(i32, i64)>> {
+    Ok(sql!("forget_events" as (i32, i64)).bind(policy).bind(ids).fetch_all(connection).await?)
+}
+
+/// Returns how many were forgotten; fewer than asked for when none is left.
+pub(crate) async fn forget_some_events(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+    most: u64,
+) -> Result<u64> {
+    let query = sql!("forget_some_events" scalar i64).bind(policy).bind(id).bind(most as i64);
+    Ok(query.fetch_one(connection).await?.unsigned_abs())
+}
+
+pub(crate) async fn count_events(connection: &mut PgConnection, policy: &str, ids: &[&str], most: u64) -> Result<u64> {
+    let query = sql!("count_events" scalar i64).bind(policy).bind(ids).bind(most as i64);
+    Ok(query.fetch_one(connection).await?.unsigned_abs())
+}
+
+/// Since when a review waits, what time it is, and whether somebody asked for one.
+pub(crate) async fn review_due(connection: &mut PgConnection, unit: &str) -> Result<(Moment, Moment, bool)> {
+    Ok(sql!("review_due" as (Moment, Moment, bool)).bind(unit).fetch_one(connection).await?)
+}
+
+pub(crate) async fn review_since(connection: &mut PgConnection) -> Result<(Moment, Moment)> {
+    Ok(sql!("review_since" as (Moment, Moment)).fetch_one(connection).await?)
+}
+
+pub(crate) async fn note_premature(connection: &mut PgConnection, found: &[super::report::Premature]) -> Result<()> {
+    let (records, policies): (Vec<i64>, Vec<&str>) =
+        found.iter().map(|found| (found.record, found.policy.as_str())).unzip();
+    sql!("note_premature").bind(records).bind(policies).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn note_review(
+    connection: &mut PgConnection,
+    (since, until): (Moment, Moment),
+    erased: i64,
+    premature: i64,
+    stuck: i64,
+) -> Result<()> {
+    let query = sql!("note_review").bind(since).bind(until).bind(erased).bind(premature).bind(stuck);
+    query.execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn count_premature(connection: &mut PgConnection) -> Result<u64> {
+    Ok(sql!("count_premature" scalar i64).fetch_one(connection).await?.unsigned_abs())
+}
+
+/// Pages and bytes of a table, with partitions and indexes.
+pub(crate) async fn table_size(connection: &mut PgConnection, table: u32) -> Result<(u64, i64)> {
+    let (pages, bytes) = sql!("table_size" as (i64, i64)).bind(i64::from(table)).fetch_one(connection).await?;
+    Ok((pages.unsigned_abs(), bytes))
+}
+
+/// Replaces what was measured of a policy: (tenant, rows, bytes).
+pub(crate) async fn note_storage(
+    connection: &mut PgConnection,
+    policy: &str,
+    measured: &[(String, i64, i64)],
+    exact: bool,
+) -> Result<()> {
+    sql!("forget_storage").bind(policy).execute(&mut *connection).await?;
+    let tenants: Vec<&str> = measured.iter().map(|(tenant, ..)| tenant.as_str()).collect();
+    let rows: Vec<i64> = measured.iter().map(|(_, rows, _)| *rows).collect();
+    let bytes: Vec<i64> = measured.iter().map(|(.., bytes)| *bytes).collect();
+    let query = sql!("note_storage").bind(policy).bind(tenants).bind(rows).bind(bytes).bind(exact);
+    query.execute(connection).await?;
+    Ok(())
 }
 
 pub(crate) async fn report_span(

@@ -391,6 +391,19 @@ pub(crate) async fn any(
     Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
 }
 
+/// Rows of a table by tenant, most first; over a share of its pages.
+pub(crate) async fn count_by(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    tenant: Option<&Ident>,
+    share: f64,
+) -> Result<Vec<(Option<String>, i64)>> {
+    let by = tenant.map_or("NULL::text".to_owned(), |tenant| format!("{tenant}::text"));
+    let sample = if share >= 1.0 { String::new() } else { format!("TABLESAMPLE SYSTEM ({})", share * 100.0) };
+    let sql = format!("SELECT {by}, count(*) FROM {relation} {sample} GROUP BY 1 ORDER BY 2 DESC");
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
+}
+
 /// Rows by node, and by subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken(pub(crate) HashMap<(usize, i32), i64>);

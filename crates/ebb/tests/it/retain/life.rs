@@ -218,6 +218,9 @@ async fn a_subject_that_fails_is_found_recorded_and_passed_by() {
         ebb.once("users").await;
     }
     assert_eq!((ebb.state("5").await, ebb.rows().await.0), ("failed".into(), 1));
+    let status = ebb.engine.status().await.unwrap();
+    let policy = status.policies.iter().find(|policy| policy.policy == "users").unwrap();
+    assert_eq!((policy.stuck, policy.stuck_error.as_deref()), (1, Some("not this one")));
     ebb.db.execute("DROP TRIGGER no ON sessions").await;
     ebb.apply(&users("batch = { rows = 100, pause = \"0s\" }")).await;
     let mut tx = ebb.engine.database().read().await.unwrap();

@@ -1,8 +1,10 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
+mod events;
 mod gates;
 mod life;
 mod model;
+mod review;
 mod schema;
 mod trees;
 

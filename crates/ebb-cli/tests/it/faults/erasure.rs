@@ -1,0 +1,119 @@
+//! Nodes that die in mid-erasure, again and again: what is due is erased once and whole, and nothing else is touched.
+
+use std::time::Duration;
+
+use ebb::audit::SubjectKey;
+use ebb::policy::{Kind, Policy, Spec, Wanted};
+use ebb::{Engine, Keys};
+use ebb_testkit::{Node, TempDir, TestDatabase, database, eventually};
+use serde_json::json;
+
+use super::kills::{Dice, kills};
+use super::{config, ebb_bin, stop};
+
+/// Subjects 1–150 are due, 151–160 not yet, 161–170 on hold, 171–180 not deleted. Subject 1 has very many sessions. A ledger
+/// has every row that goes.
+const SHOP: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+    CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+    CREATE TABLE items (id bigint PRIMARY KEY, order_id bigint NOT NULL REFERENCES orders ON DELETE CASCADE);
+    CREATE TABLE sessions (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+    CREATE INDEX ON orders (user_id); CREATE INDEX ON items (order_id); CREATE INDEX ON sessions (user_id);
+    INSERT INTO users SELECT n FROM generate_series(1, 180) n;
+    INSERT INTO orders SELECT u * 10 + n, u FROM generate_series(1, 180) u, generate_series(1, 4) n;
+    INSERT INTO items SELECT o.id * 10 + n, o.id FROM orders o, generate_series(1, 3) n;
+    INSERT INTO sessions SELECT u * 1000000 + n, u FROM generate_series(1, 180) u, generate_series(1, 20) n;
+    INSERT INTO sessions SELECT 500000000 + n, 1 FROM generate_series(1, 70000) n;
+    CREATE TABLE ledger (tab text, id bigint);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.ledger SELECT 'public.' || TG_TABLE_NAME, g.id FROM gone g; RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER DELETE ON users REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+    CREATE TRIGGER note AFTER DELETE ON orders REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+    CREATE TRIGGER note AFTER DELETE ON items REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+    CREATE TRIGGER note AFTER DELETE ON sessions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+    ANALYZE";
+
+async fn apply(db: &TestDatabase, keys: &TempDir) -> String {
+    let subject = keys.path().join("subject.key");
+    SubjectKey::create_if_missing(&subject).unwrap();
+    let spec = json!({ "table": "users", "deleted_at": "deleted_at", "grace": "30d", "every": "1s", "mark_every": "1s",
+                       "brake": { "share": "off" }, "batch": { "rows": 2, "pause": "20ms" } });
+    let spec: Spec = spec.as_object().unwrap().clone();
+    let policy = Policy::parse(Kind::Retain, "users", &spec).unwrap();
+    let engine = Engine::new(db.open(), Keys { subject: Some(subject.clone()), ..Keys::default() });
+    let wanted = [Wanted { kind: Kind::Retain, name: "users".into(), spec, policy }];
+    engine.apply(&wanted, true, "test").await.unwrap();
+    engine.database().close().await;
+    format!("[audit]\nsubject_key = \"file:{}\"\n", subject.display())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_killed_in_mid_erasure_erase_what_is_due_once_and_nothing_else() {
+    let mut dice = Dice::seeded("erasure");
+    let (db, keys) = (database().await, TempDir::new());
+    db.execute(SHOP).await;
+    let audit = apply(&db, &keys).await;
+    db.execute("SELECT ebb.place_hold('users', n::text, 'court') FROM generate_series(161, 170) n").await;
+    db.execute("UPDATE users SET deleted_at = now() - interval '31 days' WHERE id <= 150 OR id BETWEEN 161 AND 170")
+        .await;
+    db.execute("UPDATE users SET deleted_at = now() - interval '29 days' WHERE id BETWEEN 151 AND 160").await;
+
+    let boot = |number: usize| {
+        let config = config(&format!("n{number}"), "1s") + &audit;
+        Node::spawn(ebb_bin(), db.url(), &config, &["run"])
+    };
+    let mut nodes: Vec<Node> = (0..2).map(boot).collect();
+    // From the first subject on, most kills meet a run.
+    eventually(Duration::from_secs(60), || async { db.scalar("SELECT EXISTS (SELECT FROM ledger)").await }).await;
+    for number in 0..kills(30) {
+        tokio::time::sleep(Duration::from_millis(10 + dice.roll(150))).await;
+        let victim = dice.roll(nodes.len() as u64) as usize;
+        nodes[victim].kill9();
+        nodes[victim] = boot(2 + number);
+        // Whoever lives takes over, and there is always something to do.
+        db.execute("UPDATE ebb.lease SET expires_at = '-infinity' WHERE random() < 0.7").await;
+        db.execute("UPDATE ebb.unit SET triggered = true WHERE policy = 'users'; NOTIFY ebb").await;
+    }
+    let done = "SELECT NOT EXISTS (SELECT FROM users WHERE id <= 150) AND NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running')";
+    eventually(Duration::from_secs(120), || async { db.scalar(done).await }).await;
+    for node in nodes {
+        stop(node).await;
+    }
+
+    let left: String = db.scalar("SELECT string_agg(id::text, ',' ORDER BY id) FROM users").await;
+    assert_eq!(left, (151..=180).map(|id| id.to_string()).collect::<Vec<_>>().join(","));
+    let whole: bool = db
+        .scalar(
+            "SELECT (SELECT count(*) FROM orders) = 30 * 4 AND (SELECT count(*) FROM items) = 30 * 12
+                AND (SELECT count(*) FROM sessions) = 30 * 20",
+        )
+        .await;
+    assert!(whole, "whoever is left has everything");
+    let (went, twice): (i64, i64) = sqlx::query_as("SELECT count(*), count(*) - count(DISTINCT (tab, id)) FROM ledger")
+        .fetch_one(db.pool())
+        .await
+        .unwrap();
+    assert_eq!((went, twice), (150 * (1 + 4 + 12 + 20) + 70_000, 0));
+    // One record each, and table by table they say what went.
+    let (records, subjects, rows): (i64, i64, i64) = sqlx::query_as(
+        "SELECT count(*), count(DISTINCT subject), sum(rows)::int8 FROM ebb.audit WHERE action = 'erase'",
+    )
+    .fetch_one(db.pool())
+    .await
+    .unwrap();
+    assert_eq!((records, subjects, rows), (150, 150, went));
+    let differs: i64 = db
+        .scalar(
+            "SELECT count(*) FROM (SELECT tab, count(*) AS n FROM ledger GROUP BY 1) l
+             FULL JOIN (SELECT t.key AS tab, sum(t.value::int8) AS n FROM ebb.audit a, jsonb_each_text(a.details -> 'tables') t
+                        WHERE a.action = 'erase' GROUP BY 1) r USING (tab) WHERE l.n IS DISTINCT FROM r.n",
+        )
+        .await;
+    assert_eq!(differs, 0);
+    let states: String = db
+        .scalar("SELECT string_agg(DISTINCT state, ',' ORDER BY state) FROM ebb.deletion WHERE subject_id IS NOT NULL")
+        .await;
+    assert_eq!(states, "pending");
+    let abandoned: i64 = db.scalar("SELECT count(*) FROM ebb.run WHERE status = 'abandoned' AND chore = 'erase'").await;
+    assert!(abandoned > 0, "no kill hit a run");
+}

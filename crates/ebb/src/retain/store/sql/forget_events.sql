@@ -1,0 +1,7 @@
+-- Erased subjects ($2) of a policy ($1): what is to come for them is cancelled, and what was delivered keeps nothing of them.
+-- Says of each that had events how many were cancelled. Index: event_subject, event_history_subject, recurring_subject.
+SELECT (s.at - 1)::int, ebb.forget_subject_events($1, s.id)
+FROM unnest($2::text[]) WITH ORDINALITY AS s (id, at)
+WHERE EXISTS (SELECT FROM ebb.event e WHERE e.subject_policy = $1 AND e.subject_id = s.id)
+   OR EXISTS (SELECT FROM ebb.event_history h WHERE h.subject_policy = $1 AND h.subject_id = s.id)
+   OR EXISTS (SELECT FROM ebb.recurring r WHERE r.subject_policy = $1 AND r.subject_id = s.id)
