@@ -472,7 +472,6 @@ impl Roster for Duties {
             resources::observe(database).await?;
             retain::observe(database).await?;
             crate::status::observe(database).await?;
-            retain::review::observe(database).await?;
             schedule::observe(database).await
         }
         .boxed()

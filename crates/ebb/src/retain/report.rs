@@ -8,7 +8,6 @@ use uuid::Uuid;
 use super::store;
 use crate::Result;
 use crate::audit::Moment;
-use crate::pg::Database;
 
 /// What was deleted in a time, by whose rules, and what should not have been.
 #[derive(Debug, Clone, Serialize)]
