@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = migrations![
     13 "0013_gates",
     14 "0014_claims",
     15 "0015_derived",
+    17 "0017_warn",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

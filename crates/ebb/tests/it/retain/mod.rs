@@ -2,9 +2,11 @@
 
 mod gates;
 mod life;
+mod mail;
 mod model;
 mod schema;
 mod trees;
+mod warn;
 
 use crate::harness::Ebb;
 
