@@ -17,6 +17,7 @@ mod paging;
 mod peer;
 mod policies;
 mod problem;
+mod restore;
 mod serve;
 mod status;
 mod stream;
@@ -86,6 +87,7 @@ pub(crate) fn app(surface: Surface) -> Router {
         .merge(api)
         .merge(health::router())
         .merge(openapi::router(&document))
+        .merge(restore::router())
         .merge(dashboard::router(&document))
         .fallback(guard::not_found)
         .method_not_allowed_fallback(guard::wrong_method)

@@ -7,6 +7,7 @@ mod lineage;
 mod listen;
 mod once;
 mod policies;
+mod restore;
 pub(crate) mod site;
 mod stream;
 mod tokens;
