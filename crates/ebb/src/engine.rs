@@ -21,7 +21,8 @@ use crate::policy::{
     self, At, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
 };
 use crate::resources::work::HoldersWork;
-use crate::retain::{self, Consent};
+use crate::retain::work::Outside;
+use crate::retain::{self, Consent, Link};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers, Setup};
 use crate::spine::service::Service;
@@ -74,12 +75,20 @@ pub struct Engine {
     keys: Keys,
     handlers: Arc<Handlers>,
     surroundings: Arc<Surroundings>,
+    public_url: Option<Arc<str>>,
 }
 
 impl Engine {
     /// An engine on an open database.
     pub fn new(database: Database, keys: Keys) -> Self {
-        Self { database, keys, handlers: Arc::default(), surroundings: Arc::new(Surroundings::process()) }
+        let surroundings = Arc::new(Surroundings::process());
+        Self { database, keys, handlers: Arc::default(), surroundings, public_url: None }
+    }
+
+    /// Where people reach the pages of its nodes: the links in warnings lead there.
+    pub fn reached_at(mut self, public_url: Option<&str>) -> Self {
+        self.public_url = public_url.map(Into::into);
+        self
     }
 
     /// Where its nodes find what sinks name: variables and files. Those of the process unless told otherwise.
@@ -157,7 +166,25 @@ impl Engine {
     /// A node on this engine.
     pub fn node(&self, options: NodeOptions, shutdown: Shutdown) -> Node {
         let events = Arc::new(Dispatch::new(self.handlers.clone(), self.surroundings.clone()));
-        Node::new(self.database.clone(), Arc::new(Duties { keys: self.keys.clone(), events }), options, shutdown)
+        let duties = Duties { keys: self.keys.clone(), public_url: self.public_url.clone(), events };
+        Node::new(self.database.clone(), Arc::new(duties), options, shutdown)
+    }
+
+    /// Looks at the link of a warning; changes nothing.
+    pub async fn look_at_link(&self, token: &str) -> Result<Link> {
+        retain::link::look(&self.database, &*self.link_key()?, token).await
+    }
+
+    /// Uses the link of a warning. True when this call restored its subject; otherwise what the link is by now.
+    pub async fn restore_by_link(&self, token: &str) -> Result<(bool, Link)> {
+        retain::link::restore(&self.database, &*self.link_key()?, token).await
+    }
+
+    fn link_key(&self) -> Result<Arc<SubjectKey>> {
+        self.keys.subject()?.ok_or_else(|| {
+            Error::refused("this node has no subject key, which vouches for links")
+                .with_hint("set subject_key in [audit] to the key that the other nodes have")
+        })
     }
 
     /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
@@ -339,21 +366,16 @@ impl Engine {
         let checked = match policy {
             Policy::Expire(expire) => self.check_expire(connection, expire).await,
             Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
-            Policy::Retain(policy) => self.check_retain(connection, policy).await,
+            Policy::Retain(policy) => self.check_retain(connection, policy, wanted).await,
             Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
-            Policy::Schedule(schedule) => self.check_schedule(connection, schedule, wanted).await,
+            Policy::Schedule(schedule) => self.check_sink(connection, &schedule.sink, wanted).await,
             Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) | Policy::Events(_) => Ok(()),
         };
         checked.map_err(|error| error.context(format!("policy {}", policy.name())))
     }
 
-    /// A schedule's sink is one that the same file has or, for a change at runtime, the database.
-    async fn check_schedule(
-        &self,
-        connection: &mut PgConnection,
-        schedule: &policy::Schedule,
-        wanted: Option<&[Wanted]>,
-    ) -> Result<()> {
+    /// A sink that is named is one that the same file has or, for a change at runtime, the database.
+    async fn check_sink(&self, connection: &mut PgConnection, sink: &str, wanted: Option<&[Wanted]>) -> Result<()> {
         let sinks: Vec<String> = match wanted {
             Some(wanted) => {
                 wanted.iter().filter(|want| want.kind == Kind::Sink).map(|want| want.name.clone()).collect()
@@ -363,17 +385,27 @@ impl Engine {
                 stored.filter(|stored| stored.kind == Kind::Sink && stored.enabled).map(|stored| stored.name).collect()
             }
         };
-        if sinks.contains(&schedule.sink) {
+        if sinks.iter().any(|known| known == sink) {
             return Ok(());
         }
-        let error = Error::config(format!("there is no sink {:?}", schedule.sink));
-        Err(match policy::nearest(&schedule.sink, sinks.iter().map(String::as_str)) {
+        let error = Error::config(format!("there is no sink {sink:?}"));
+        Err(match policy::nearest(sink, sinks.iter().map(String::as_str)) {
             Some(near) => error.with_hint(policy::did_you_mean(near)),
-            None => error.with_hint(format!("add [sinks.{}]", schedule.sink)),
+            None => error.with_hint(format!("add [sinks.{sink}]")),
         })
     }
 
-    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+    async fn check_retain(
+        &self,
+        connection: &mut PgConnection,
+        policy: &Retain,
+        wanted: Option<&[Wanted]>,
+    ) -> Result<()> {
+        if let Some(warning) = policy.subjects().and_then(|subjects| subjects.warning.as_ref()) {
+            let named = self.check_sink(connection, &warning.notify, wanted).await;
+            named.map_err(|error| error.at_key("notify"))?;
+            retain::link::Place::of(warning.restore_url.as_deref(), self.public_url.as_deref())?;
+        }
         match retain::as_expire(connection, policy).await? {
             Some(expire) => self.check_expire(connection, &expire).await,
             None => retain::check(connection, policy).await,
@@ -459,6 +491,7 @@ fn merge(spec: &mut Spec, changes: &Spec) {
 /// Turns policies into units.
 struct Duties {
     keys: Keys,
+    public_url: Option<Arc<str>>,
     events: Arc<Dispatch>,
 }
 
@@ -585,7 +618,10 @@ impl Duties {
         tx.commit().await?;
         match expire {
             Some(expire) => self.expire(database, expire, stored, subject_key).await,
-            None => Ok(retain::work::units(policy, stored, &table, subject_key)),
+            None => {
+                let (subject_key, public_url) = (subject_key.clone(), self.public_url.clone());
+                Ok(retain::work::units(policy, stored, &table, &Outside { subject_key, public_url }))
+            }
         }
     }
 

@@ -232,12 +232,13 @@ impl Context {
         let database = Database::open(target, 16, "ebb/cli");
         let base = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
         let engine = Engine::new(database, keys(&config)).within(Surroundings { env, base });
+        let engine = engine.reached_at(config.http.public_url.as_deref());
         Ok(Self { config, engine, embedded })
     }
 
     /// On an embedded server that was started elsewhere; closing stops it.
     pub(crate) fn with_embedded(config: Config, database: Database, embedded: Embedded) -> Result<Self> {
-        let engine = Engine::new(database, keys(&config));
+        let engine = Engine::new(database, keys(&config)).reached_at(config.http.public_url.as_deref());
         Ok(Self { config, engine, embedded: Some(embedded) })
     }
 

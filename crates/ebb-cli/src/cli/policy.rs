@@ -1,6 +1,6 @@
 //! `ebb policy`: what the database says the rules are, who changed them, and changing them without a deploy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb::audit::Moment;
 use ebb::control::{self, Pause};
@@ -71,6 +71,7 @@ pub(crate) struct SetArgs {
 /// Options of `ebb policy override`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb policy override user_accounts acme --retention 120d\n  \
+    ebb policy override user_accounts acme --warn-before 14d,2d --text service=\"Acme Books\"\n  \
     ebb policy override user_accounts acme --disable\n  ebb policy override user_accounts acme --unset")]
 pub(crate) struct OverrideArgs {
     /// The policy.
@@ -80,11 +81,17 @@ pub(crate) struct OverrideArgs {
     /// How long its data is retained; not below the policy's floor.
     #[arg(long, value_name = "DURATION")]
     retention: Option<String>,
+    /// How long before their erasure its subjects are warned, and reminded: 14d or 14d,2d.
+    #[arg(long, value_name = "DURATIONS", value_delimiter = ',')]
+    warn_before: Vec<String>,
+    /// Words of its own in the warning: service, support, subject, greeting, intro, closing.
+    #[arg(long = "text", value_name = "KEY=TEXT")]
+    texts: Vec<String>,
     /// Erase nothing of this tenant.
     #[arg(long)]
     disable: bool,
     /// Take the override away.
-    #[arg(long, conflicts_with_all = ["retention", "disable"])]
+    #[arg(long, conflicts_with_all = ["retention", "warn_before", "texts", "disable"])]
     unset: bool,
     /// Agree to what the change makes due.
     #[arg(long, short)]
@@ -169,23 +176,32 @@ async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
             .iter()
             .map(|own| {
                 let retention = own.spec.get("retention").and_then(Value::as_str).unwrap_or("as the policy says");
+                let warned = own.spec.get("warn_before").and_then(Value::as_array).map_or_else(
+                    || "as the policy says".to_owned(),
+                    |terms| terms.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+                );
                 let enabled = if own.enabled { "yes" } else { "no" };
                 let (changed, by) = (output::time(own.changed_at), own.changed_by.clone());
-                vec![own.tenant.clone(), retention.to_owned(), enabled.to_owned(), changed, by]
+                vec![own.tenant.clone(), retention.to_owned(), warned, enabled.to_owned(), changed, by]
             })
             .collect();
-        output::table(&["tenant", "retention", "erased", "changed", "by"], rows, "no tenant has terms of its own");
+        let head = ["tenant", "retention", "warned before", "erased", "changed", "by"];
+        output::table(&head, rows, "no tenant has terms of its own");
         return Ok(Outcome::Done);
     };
     let retention = args.retention.as_deref().map(str::parse::<Term>).transpose()?;
-    let change = match (args.unset, retention, args.disable) {
-        (true, ..) => OverrideChange::Unset,
-        (false, None, false) => {
-            return Err(
-                Error::usage("say what the tenant's terms are").with_hint("--retention 120d, --disable or --unset")
-            );
-        }
-        (false, retention, disable) => OverrideChange::Set { retention, enabled: !disable },
+    let warn_before = match args.warn_before.as_slice() {
+        [] => None,
+        terms => Some(policy::warning_terms(terms)?),
+    };
+    let texts = texts(&args.texts)?;
+    if !args.unset && !args.disable && retention.is_none() && warn_before.is_none() && texts.is_empty() {
+        return Err(Error::usage("say what the tenant's terms are")
+            .with_hint("--retention 120d, --warn-before 14d, --text service=…, --disable or --unset"));
+    }
+    let change = match args.unset {
+        true => OverrideChange::Unset,
+        false => OverrideChange::Set { retention, warn_before, texts, enabled: !args.disable },
     };
     let by = context.by(args.by.as_deref());
     let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, args.yes, &by).await?;
@@ -195,6 +211,18 @@ async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
         say!("{} more due by it", output::plural(after - before, "subject"));
     }
     Ok(Outcome::Done)
+}
+
+/// `KEY=TEXT`, each.
+fn texts(given: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut spec = Spec::new();
+    for text in given {
+        let (key, text) = text.split_once('=').ok_or_else(|| {
+            Error::usage(format!("{text:?} has no =")).with_hint("for example --text service=\"Acme Books\"")
+        })?;
+        spec.insert(key.trim().to_owned(), text.into());
+    }
+    Ok(policy::warning_texts(&spec)?)
 }
 
 impl Listed {

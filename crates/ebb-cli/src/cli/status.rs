@@ -186,6 +186,10 @@ fn details(policy: &PolicyStatus, status: &Status) {
     if let Some(remedy) = &policy.remedy {
         say!("  end that with: {remedy}");
     }
+    if policy.unwarned > 0 {
+        let waiting = output::plural(policy.unwarned, "subject");
+        say!("  {waiting} could not be warned and will not be erased: ebb event list --state dead");
+    }
     if let Some(problem) = &policy.problem {
         say!("  could not look at its table: {problem}");
     }

@@ -174,6 +174,16 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
             if deletion.expedited {
                 line("request", "to be erased without the grace".into());
             }
+            match (deletion.warning.as_deref(), deletion.warned_at) {
+                (Some("accepted"), Some(at)) => line("warned", output::time(at)),
+                (Some("undeliverable"), _) => {
+                    let why = deletion.warning_error.as_deref().unwrap_or("no reason given");
+                    line("warning", format!("undeliverable: {why}"));
+                }
+                (Some("scheduled"), _) => line("warning", "on its way".into()),
+                (Some("planned"), _) => line("warning", "not sent yet; it is not erased before".into()),
+                _ => {}
+            }
             if let Some(blocked) = &deletion.blocked {
                 line("waits", blocked.clone());
             }

@@ -2,6 +2,7 @@
 //! clock that can be moved. Invariants: it only ever touches a server of its own, whatever the environment says; what
 //! it claims at the end it has counted.
 
+mod accounts;
 mod partition;
 mod screen;
 mod store;
@@ -106,9 +107,11 @@ async fn prepare(embedded: Embedded, session: &mut PgConnection, env: &Env) -> R
     let allowed = ["EBB_LOG", "EBB_LOG_LEVEL", "EBB_LOG_FORMAT", "EBB_HTTP_LISTEN"];
     let env: Env = allowed.iter().filter_map(|name| Some((*name, env.get(name)?))).collect();
     let mut config = Config::load(Some(&dir.join("ebb.toml")), &env)?;
-    if std::net::TcpListener::bind(config.http.listen).is_err() {
-        config.http.listen.set_port(0);
+    if config.http.listen.port() == 0 || std::net::TcpListener::bind(config.http.listen).is_err() {
+        config.http.listen.set_port(free_port(&config)?);
     }
+    // The links in warnings lead to the page of this node.
+    config.http.public_url = Some(format!("http://{}", config.http.listen));
     crate::log::init(&config.log);
     let database = Database::open(embedded.target(), 16, "ebb/demo");
     let context = Context::with_embedded(config, database, embedded)?;
@@ -116,6 +119,7 @@ async fn prepare(embedded: Embedded, session: &mut PgConnection, env: &Env) -> R
     store::fill(session).await?;
     apply::create_keys(&context)?;
     let policies = context.engine.apply(&apply::wanted(&context), true, "demo").await?.len();
+    store::place_hold(session).await?;
     store::miss_birthdays(session).await?;
     say!("made 380,000 rows of data and applied {policies} policies ({})", human(rounded(begun.elapsed())));
     say!("{BIRTHDAYS} people had their birthday in the last day, which no node saw");
@@ -148,15 +152,18 @@ impl Demo<'_> {
         let application = Database::open(database.target().clone(), 8, "demo-app");
         let mut traffic = Traffic::start(&application);
 
-        let crash = Crash::cause(database).await?;
-        let begun = Instant::now();
-        let (swept, cleared) = tokio::join!(self.sweep(&before), crash.clear(database, &self.shutdown));
-        let mut left = None;
+        let (mut swept, mut left) = (self.accounts(&address.to_string()).await, None);
         if matches!(swept, Ok(true)) {
-            say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
-            match cleared? {
-                Cleared::Whole(story) => say!("{story}"),
-                Cleared::Left(what) => left = Some(what),
+            let crash = Crash::cause(database).await?;
+            let begun = Instant::now();
+            let (done, cleared) = tokio::join!(self.sweep(&before), crash.clear(database, &self.shutdown));
+            swept = done;
+            if matches!(swept, Ok(true)) {
+                say!("everything that was due is gone ({})", human(rounded(begun.elapsed())));
+                match cleared? {
+                    Cleared::Whole(story) => say!("{story}"),
+                    Cleared::Left(what) => left = Some(what),
+                }
             }
         }
         let told = match swept {
@@ -366,6 +373,7 @@ impl Demo<'_> {
             output::count(greetings.sent),
             human(Duration::from_secs(greetings.latest.max(0.0) as u64))
         );
+        wrong.extend(self.accounts_told().await?);
         crate::cli::audit::print(&report, published.as_ref());
         for what in &wrong {
             say!("does not add up: {what}");
@@ -401,6 +409,13 @@ impl Demo<'_> {
         let report = audit::verify(self.context.engine.database(), &keys, published.as_ref()).await?;
         Ok((report, published))
     }
+}
+
+/// A port that nobody listens on.
+fn free_port(config: &Config) -> Result<u16> {
+    let listener = std::net::TcpListener::bind((config.http.listen.ip(), 0));
+    let address = listener.and_then(|listener| listener.local_addr());
+    address.map(|address| address.port()).map_err(|error| Error::failed(format!("there is no free port: {error}")))
 }
 
 /// How this program was called, to be called the same way again.

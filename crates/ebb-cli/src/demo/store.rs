@@ -55,6 +55,7 @@ pub(crate) async fn fill(session: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql("SET synchronous_commit = off; SET maintenance_work_mem = '128MB'").execute(&mut *session).await?;
     sqlx::raw_sql(include_str!("sql/keys.sql")).execute(&mut *session).await?;
     sqlx::raw_sql(include_str!("sql/clock.sql")).execute(&mut *session).await?;
+    sqlx::raw_sql(include_str!("sql/accounts.sql")).execute(&mut *session).await?;
     sqlx::raw_sql(include_str!("sql/data.sql")).execute(session).await?;
     Ok(())
 }
@@ -133,6 +134,42 @@ pub(crate) struct Greetings {
 pub(crate) async fn miss_birthdays(session: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(include_str!("sql/birthdays.sql")).execute(session).await?;
     Ok(())
+}
+
+/// How the story of the deleted accounts stands.
+#[derive(Debug, Clone, Copy, PartialEq, sqlx::FromRow)]
+pub(crate) struct Deletions {
+    pub(crate) warned: i64,
+    pub(crate) erased: i64,
+    pub(crate) restored: i64,
+    pub(crate) held: i64,
+    pub(crate) over: bool,
+    pub(crate) accounts: i64,
+    pub(crate) rows: i64,
+}
+
+/// Stops what would become of one account.
+pub(crate) async fn place_hold(session: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql(include_str!("sql/hold.sql")).execute(session).await?;
+    Ok(())
+}
+
+pub(crate) async fn deletions(database: &Database) -> Result<Deletions> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_as(include_str!("sql/deletions.sql")).persistent(false).fetch_one(&mut *tx).await?)
+}
+
+/// The link in the warning of one person.
+pub(crate) async fn link(database: &Database, person: &str) -> Result<String> {
+    let mut tx = database.read().await?;
+    let sql = include_str!("sql/link.sql");
+    Ok(sqlx::query_scalar(sql).persistent(false).bind(person).fetch_one(&mut *tx).await?)
+}
+
+/// The records of what was erased.
+pub(crate) async fn erasures(database: &Database) -> Result<Vec<i64>> {
+    let mut tx = database.read().await?;
+    Ok(sqlx::query_scalar(include_str!("sql/erasures.sql")).persistent(false).fetch_all(&mut *tx).await?)
 }
 
 pub(crate) async fn greetings(database: &Database) -> Result<Greetings> {

@@ -20,6 +20,7 @@ mod peer;
 mod policies;
 mod problem;
 mod resources;
+mod restore;
 mod serve;
 mod status;
 mod stream;
@@ -96,6 +97,7 @@ pub(crate) fn app(surface: Surface) -> Router {
         .merge(api)
         .merge(health::router())
         .merge(openapi::router(&document))
+        .merge(restore::router())
         .merge(dashboard::router(&document))
         .fallback(guard::not_found)
         .method_not_allowed_fallback(guard::wrong_method)

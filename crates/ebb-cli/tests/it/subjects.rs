@@ -5,7 +5,7 @@ use ebb_testkit::{TestDatabase, database};
 use crate::shell::Shell;
 
 const TABLES: &str = "
-    CREATE TABLE users (id bigint PRIMARY KEY, tenant_id text, email text, status text, deleted_at timestamptz,
+    CREATE TABLE users (id bigint PRIMARY KEY, tenant_id text, email text, name text, status text, deleted_at timestamptz,
         scheduled_deletion_at timestamptz, deletion_notified_at timestamptz, cleanup_attempted_at timestamptz, updated_at timestamptz);
     CREATE TABLE guest_orders (id bigint PRIMARY KEY, status text, closed_at timestamptz);
     CREATE TABLE sessions (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, created_at timestamptz);

@@ -176,6 +176,13 @@ impl SubjectKey {
         mac.update(id);
         mac.finalize().into_bytes().into()
     }
+
+    /// Whether this is what [`SubjectKey::pseudonym`] makes of it; takes as long whatever the answer is.
+    pub fn vouches(&self, id: &[u8], mark: &[u8]) -> bool {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        mac.update(id);
+        mac.verify_slice(mark).is_ok()
+    }
 }
 
 impl fmt::Debug for SubjectKey {

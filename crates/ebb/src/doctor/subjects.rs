@@ -50,6 +50,12 @@ pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<F
         let fix = Fix::command(format!("ebb retry {policy} ID, once the cause is gone"));
         findings.push(Finding::fail("subjects", Some(&policy), evidence).fix(fix));
     }
+    for (policy, count, error) in retain::undeliverable(&mut tx).await? {
+        let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));
+        let evidence = format!("{count} subjects could not be warned, and are not erased{last}");
+        let fix = Fix::command("ebb event list --state dead, then ebb event retry EVENT once the cause is gone");
+        findings.push(Finding::fail("subjects", Some(&policy), evidence).fix(fix));
+    }
     if findings.is_empty() {
         findings.push(Finding::ok("subjects", "every tree can be erased, and no subject is stuck"));
     }

@@ -42,6 +42,7 @@ const MIGRATIONS: &[Migration] = migrations![
     14 "0014_claims",
     15 "0015_derived",
     16 "0016_review",
+    17 "0017_warn",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

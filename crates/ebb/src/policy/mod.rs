@@ -21,6 +21,7 @@ mod sink;
 mod size;
 pub mod store;
 mod term;
+mod warning;
 
 use std::fmt;
 
@@ -47,6 +48,8 @@ pub use sink::{Breaker, Rate, Sink};
 pub use size::Size;
 pub use store::Stored;
 pub use term::{Term, human};
+pub(crate) use warning::longer as warning_longer;
+pub use warning::{Contact, TEXTS, Undeliverable, Warning, terms as warning_terms, texts as warning_texts};
 
 /// A policy's keys as they are stored: those of `ebb.toml`, without its name.
 pub type Spec = Map<String, Value>;

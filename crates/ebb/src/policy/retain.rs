@@ -11,7 +11,7 @@ use super::field::Invalid;
 use super::reader::wrong_type;
 use super::{
     Action, AuditDetail, BatchSize, Brake, Cadence, EpochUnit, Expire, FieldErrors, Mode, Name, Reader, Scalar, Spec,
-    Term, Window, Zone, read_name,
+    Term, Warning, Window, Zone, read_name, warning,
 };
 
 /// What is kept, how long, and what goes with it.
@@ -94,6 +94,8 @@ pub struct Subjects {
     pub children: Vec<Child>,
     /// What becomes of rows behind a foreign key that no entry names and that says nothing by itself.
     pub unnamed: Unnamed,
+    /// How subjects are warned; absent: not at all.
+    pub warning: Option<Warning>,
     /// How often the application's own soft deletes are looked for.
     pub mark_every: Duration,
     /// When subjects are erased.
@@ -199,7 +201,8 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Plain("enabled"),
     Scalar::Text("warn_before"),
     Scalar::Text("spread"),
-    Scalar::Text("contact"),
+    Scalar::Text("contact.email"),
+    Scalar::Text("contact.name"),
     Scalar::Text("notify"),
     Scalar::Text("on_undeliverable"),
     Scalar::Text("restore_url"),
@@ -208,7 +211,23 @@ pub(super) const SCALARS: &[Scalar] = &[
 ];
 
 /// Keys that make sense for subjects only, and those for rows only.
-const OF_SUBJECTS: [&str; 8] = ["grace", "status", "mirror", "unless", "children", "unnamed", "mark_every", "erase_at"];
+const OF_SUBJECTS: [&str; 15] = [
+    "grace",
+    "status",
+    "mirror",
+    "unless",
+    "children",
+    "unnamed",
+    "mark_every",
+    "erase_at",
+    "warn_before",
+    "spread",
+    "contact",
+    "notify",
+    "on_undeliverable",
+    "restore_url",
+    "texts",
+];
 const OF_ROWS: [&str; 6] = ["column", "unit", "older_than", "where", "at", "audit"];
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -233,9 +252,7 @@ impl Retain {
         let brake = read_brake(r);
         let role = r.text("role", "\"ebb_worker\"");
         let enabled = r.flag("enabled", true);
-        for key in ["warn_before", "spread", "contact", "notify", "on_undeliverable", "restore_url", "snapshot_for"] {
-            r.not_yet(key);
-        }
+        r.not_yet("snapshot_for");
         r.choice("snapshot", &[("none", ())]);
         if tenant_override && !given("tenant") {
             let invalid = Invalid::new("`tenant_override` needs `tenant`").hint("name the column that has the tenant");
@@ -356,6 +373,7 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
     let unless = r.text("unless", "\"exists (select from invoices i where i.user_id = users.id and i.open)\"");
     let children = read_children(r);
     let unnamed = r.choice("unnamed", &[("refuse", Unnamed::Refuse), ("delete", Unnamed::Delete)]);
+    let warning = warning::read(r, spec, grace);
     let mark_every = r.duration("mark_every", "\"1h\"", Duration::from_secs(1)..=YEAR);
     let erase = read_erase(r, spec, window);
     Some(Subjects {
@@ -366,6 +384,7 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
         unless,
         children,
         unnamed: unnamed.unwrap_or(Unnamed::Refuse),
+        warning,
         mark_every: mark_every.unwrap_or(HOUR),
         erase,
     })

@@ -191,6 +191,8 @@ impl Erase {
                 wait(candidate.id, Some(format!("on hold: {reason}")), None);
             } else if look.due_at > look.now {
                 wait(candidate.id, None, Some(look.due_at));
+            } else if let Some(reason) = &look.unwarned {
+                wait(candidate.id, Some(reason.clone()), None);
             } else {
                 ready.push(Ready { candidate, look, row });
             }
@@ -632,6 +634,9 @@ impl Erase {
         for (table, rows) in look.parts.as_object().into_iter().flatten() {
             let before = details["tables"][table].as_i64().unwrap_or(0);
             details["tables"][table] = (before + rows.as_i64().unwrap_or(0)).into();
+        }
+        if let Some(warned_at) = look.warned_at {
+            details["warned_at"] = warned_at.to_string().into();
         }
         if let Some(tenant) = &look.tenant_now {
             details["tenant"] = tenant.as_str().into();

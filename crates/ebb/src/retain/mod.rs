@@ -9,6 +9,7 @@ mod consent;
 pub(crate) mod erase;
 mod function;
 mod graph;
+pub(crate) mod link;
 mod look;
 mod mark;
 mod plan;
@@ -21,12 +22,14 @@ mod store;
 mod subject;
 mod tenant;
 mod tree;
+mod warn;
 pub(crate) mod work;
 
 use sqlx::PgConnection;
 
 pub use columns::MissingColumn;
 pub use consent::Consent;
+pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
@@ -39,7 +42,7 @@ pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 use crate::Result;
 use crate::audit::{Hash, SubjectKey};
 use crate::gate;
-use crate::policy::{Expire, Retain, Term};
+use crate::policy::{Expire, Retain, Term, Undeliverable};
 
 /// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
 pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
@@ -51,6 +54,10 @@ pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
 pub(crate) async fn check(connection: &mut PgConnection, policy: &Retain) -> Result<()> {
     let Some(subjects) = policy.subjects() else { return Ok(()) };
     let compiled = compile::compile(connection, policy, subjects).await?;
+    if let Some(warning) = &subjects.warning {
+        warn::contact(connection, &compiled, warning).await?;
+        tenant::still_fits(connection, policy, warning).await?;
+    }
     rehearse::rehearse(connection, &compiled).await
 }
 
@@ -69,6 +76,7 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
         shape = Some(tree);
     }
     let floor = policy.floor.unwrap_or(Term::seconds(0));
+    let warning = policy.subjects().and_then(|subjects| subjects.warning.as_ref());
     let put = store::PutRetain {
         policy: name,
         relation: table.relation.label(),
@@ -80,6 +88,8 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
         subject_call,
         tree: shape.as_ref(),
         by,
+        warn_before: warning.map(|warning| warning.before.iter().map(Term::to_interval).collect()).unwrap_or_default(),
+        proceed: warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed),
     };
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
@@ -121,11 +131,12 @@ pub(crate) async fn unapproved(connection: &mut PgConnection, policy: &Retain) -
 
 /// How many open deletions are due now, and how many would be under another version of a policy.
 pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> Result<(u64, u64)> {
-    if policy.subjects().is_none() {
-        return Ok((0, 0));
-    }
+    let Some(subjects) = policy.subjects() else { return Ok((0, 0)) };
     let floor = policy.floor.unwrap_or(Term::seconds(0));
-    store::due_if(connection, policy.name.as_str(), policy.retention().to_interval(), floor.to_interval()).await
+    let terms = (policy.retention().to_interval(), floor.to_interval());
+    let warning = subjects.warning.as_ref();
+    let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
+    store::due_if(connection, policy.name.as_str(), terms, (warning.is_some(), proceeds)).await
 }
 
 /// The tree of a policy and what is due of it, with what was found on the way.
@@ -136,6 +147,11 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
 /// Policies with subjects that could not be erased: how many, and the last error.
 pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
     store::stuck(connection, erase::ATTEMPTS).await
+}
+
+/// Policies with subjects that wait because their warning could not be delivered: how many, and the last error.
+pub(crate) async fn undeliverable(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
+    store::warnings::undeliverable(connection).await
 }
 
 /// Direct retention as the sweep understands it, with the terms that tenants set for themselves.

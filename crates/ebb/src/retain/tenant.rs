@@ -1,7 +1,9 @@
 //! Tenants' own terms. Invariants: an override is never below the floor; setting one is a new version of the policy, so
 //! that nodes follow and history and audit have it; direct retention asks the same rule, row by row.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
@@ -9,7 +11,7 @@ use super::store;
 pub use super::store::Override;
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
-use crate::policy::{Kind, Policy, Retain, RetainForm, Term};
+use crate::policy::{Kind, Policy, Retain, RetainForm, Term, Warning};
 use crate::{Error, Result, policy};
 
 /// What becomes of a tenant's terms.
@@ -19,6 +21,10 @@ pub enum OverrideChange {
     Set {
         /// How long; none: as the policy says.
         retention: Option<Term>,
+        /// How long before its erasure a subject is warned; none: as the policy says.
+        warn_before: Option<Vec<Term>>,
+        /// Words of its own in the warning.
+        texts: BTreeMap<String, String>,
         /// False: nothing of this tenant goes.
         enabled: bool,
     },
@@ -70,7 +76,7 @@ pub async fn set_override_at(
     }
     let before = store::count_due(connection, name).await?;
     match change {
-        OverrideChange::Set { retention, enabled } => {
+        OverrideChange::Set { retention, warn_before, texts, enabled } => {
             if let (Some(term), Some(floor)) = (retention, &retain.floor)
                 && term.approximate() < floor.approximate()
             {
@@ -80,9 +86,20 @@ pub async fn set_override_at(
                         .map_or_else(|| format!("at least {floor}"), |basis| format!("at least {floor}: {basis}")),
                 ));
             }
-            let spec = json!({ "retention": retention.map(|term| term.to_string()), "enabled": enabled });
+            let warning = retain.subjects().and_then(|subjects| subjects.warning.as_ref());
+            if (warn_before.is_some() || !texts.is_empty()) && warning.is_none() {
+                return Err(Error::refused(format!("policy {name} warns nobody"))
+                    .with_hint("set warn_before, contact and notify in the policy first"));
+            }
+            if let Some(warning) = warning {
+                let first = warn_before.as_ref().unwrap_or(&warning.before).first();
+                let kept = retention.unwrap_or_else(|| retain.retention());
+                fits(name, tenant, first, &kept)?;
+            }
+            let spec = set_spec(retention.as_ref(), warn_before.as_deref(), texts, *enabled);
             let interval = retention.map(|term| term.to_interval());
-            store::put_override(connection, name, tenant, interval, &spec, *enabled, by).await?;
+            let warn = warn_before.as_ref().map(|terms| terms.iter().map(Term::to_interval).collect());
+            store::put_override(connection, (name, tenant), (interval, warn), &spec, *enabled, by).await?;
         }
         OverrideChange::Unset => {
             if !store::remove_override(connection, name, tenant).await? {
@@ -111,13 +128,58 @@ pub async fn set_override_at(
     entry.policy = Some(name.to_owned());
     entry.policy_version = Some(version);
     entry.details = match change {
-        OverrideChange::Set { retention, enabled } => {
-            json!({ "tenant": tenant, "retention": retention.map(|term| term.to_string()), "enabled": enabled })
+        OverrideChange::Set { retention, warn_before, texts, enabled } => {
+            let mut details = set_spec(retention.as_ref(), warn_before.as_deref(), texts, *enabled);
+            details["tenant"] = tenant.into();
+            details
         }
         OverrideChange::Unset => json!({ "tenant": tenant, "unset": true }),
     };
     entry.insert(connection).await?;
     Ok((version, before, after))
+}
+
+/// An override as it was set; what it leaves to the policy is absent.
+fn set_spec(
+    retention: Option<&Term>,
+    warn_before: Option<&[Term]>,
+    texts: &BTreeMap<String, String>,
+    enabled: bool,
+) -> Value {
+    let mut spec = json!({ "retention": retention.map(Term::to_string), "enabled": enabled });
+    if let Some(terms) = warn_before {
+        spec["warn_before"] = terms.iter().map(Term::to_string).collect();
+    }
+    if !texts.is_empty() {
+        spec["texts"] = json!(texts);
+    }
+    spec
+}
+
+/// A tenant's subjects can be warned in time.
+fn fits(policy: &str, tenant: &str, first: Option<&Term>, kept: &Term) -> Result<()> {
+    let what = format!("the retention of tenant {tenant}");
+    match first.and_then(|first| policy::warning_longer(first, kept, &what)) {
+        None => Ok(()),
+        Some(invalid) => {
+            Err(Error::refused(format!("policy {policy}: {}", invalid.message))
+                .with_hint(invalid.hint.unwrap_or_default()))
+        }
+    }
+}
+
+/// Tenants who have terms of their own can still be warned in time after a change of the policy.
+pub(crate) async fn still_fits(connection: &mut PgConnection, retain: &Retain, warning: &Warning) -> Result<()> {
+    if !retain.tenant_override {
+        return Ok(());
+    }
+    for own in store::overrides(connection, retain.name.as_str()).await? {
+        let text = |value: &Value| value.as_str().map(str::parse::<Term>).transpose();
+        let kept = own.spec.get("retention").map(text).transpose()?.flatten().unwrap_or_else(|| retain.retention());
+        let first = own.spec.get("warn_before").and_then(|terms| terms.get(0)).map(text).transpose()?.flatten();
+        fits(retain.name.as_str(), &own.tenant, first.as_ref().or(warning.before.first()), &kept)?;
+    }
+    Ok(())
 }
 
 /// For direct retention with overrides: the shortest term that anybody has, and a condition that is true for rows whose

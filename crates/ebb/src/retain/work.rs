@@ -11,7 +11,8 @@ use sqlx::PgConnection;
 use super::compile::{self, Compiled};
 use super::erase::Erase;
 use super::mark::Mark;
-use super::store;
+use super::warn::Warn;
+use super::{link, store};
 use crate::audit::SubjectKey;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
@@ -24,23 +25,26 @@ use crate::{Error, Result, policy};
 /// A brake that nobody wrote does not stop runs up to this size.
 const DEFAULT_APPLIES_ABOVE: u64 = 10_000;
 
-/// Marking or erasing the subjects of one policy.
+/// Marking, warning or erasing the subjects of one policy.
 pub(crate) struct RetainWork {
     unit: Unit,
     policy: Arc<Retain>,
     subjects: Arc<Subjects>,
     stored: Stored,
     table: Table,
-    subject_key: Option<Arc<SubjectKey>>,
+    outside: Outside,
+}
+
+/// What a node has that the database does not know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outside {
+    pub(crate) subject_key: Option<Arc<SubjectKey>>,
+    /// Where people reach its pages.
+    pub(crate) public_url: Option<Arc<str>>,
 }
 
 /// The units of a policy over subjects.
-pub(crate) fn units(
-    policy: Retain,
-    stored: &Stored,
-    table: &Table,
-    subject_key: &Option<Arc<SubjectKey>>,
-) -> Vec<Arc<dyn Work>> {
+pub(crate) fn units(policy: Retain, stored: &Stored, table: &Table, outside: &Outside) -> Vec<Arc<dyn Work>> {
     let Some(subjects) = policy.subjects().cloned().map(Arc::new) else { return Vec::new() };
     let policy = Arc::new(policy);
     let unit = |chore| {
@@ -50,10 +54,11 @@ pub(crate) fn units(
             subjects: subjects.clone(),
             stored: stored.clone(),
             table: table.clone(),
-            subject_key: subject_key.clone(),
+            outside: outside.clone(),
         }) as Arc<dyn Work>
     };
-    vec![unit(ChoreKind::Mark), unit(ChoreKind::Erase)]
+    let warn = subjects.warning.is_some().then(|| unit(ChoreKind::Warn));
+    [Some(unit(ChoreKind::Mark)), warn, Some(unit(ChoreKind::Erase))].into_iter().flatten().collect()
 }
 
 /// The tree must be the one that somebody approved.
@@ -79,6 +84,7 @@ impl RetainWork {
         approved(connection, &self.unit.policy, &compiled).await?;
         match self.unit.chore {
             ChoreKind::Mark => self.mark(connection, compiled).await,
+            ChoreKind::Warn => self.warn(connection, compiled).await,
             _ => self.erase(connection, compiled).await,
         }
     }
@@ -92,20 +98,35 @@ impl RetainWork {
         Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(2_000, 10, 50_000), due: None })
     }
 
+    async fn warn(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
+        let Some(warning) = self.subjects.warning.as_ref().filter(|_| self.policy.mode == Mode::Enforce) else {
+            return Ok(Prepared::Idle);
+        };
+        let key = self.key("warns subjects")?;
+        // Another node may know where it is reached: this run fails, the policy goes on.
+        let place = link::Place::of(warning.restore_url.as_deref(), self.outside.public_url.as_deref())
+            .map_err(|error| Error::refused(error.to_string()).with_hint(error.hint().unwrap_or_default()))?;
+        let name = &self.unit.policy;
+        let chore = Warn::prepare(connection, name, &self.subjects, warning, compiled, (key, place)).await?;
+        Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(200, 10, 5_000), due: None })
+    }
+
+    /// The key that links and pseudonyms are made with. Another node may have it: then this run fails, and the policy
+    /// goes on.
+    fn key(&self, does: &str) -> Result<Arc<SubjectKey>> {
+        self.outside.subject_key.clone().ok_or_else(|| {
+            Error::refused(format!("policy {} {does}, and this node has no subject key", self.unit.policy))
+                .with_hint("set subject_key in [audit] to the key that the other nodes have")
+        })
+    }
+
     async fn erase(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
         let due = store::count_due(connection, &self.unit.policy).await?;
         if self.policy.mode == Mode::Observe {
             let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }
-        let Some(key) = self.subject_key.clone() else {
-            // Another node may have it: this run fails, the policy goes on.
-            return Err(Error::refused(format!(
-                "policy {} erases subjects, and this node has no subject key",
-                self.unit.policy
-            ))
-            .with_hint("set subject_key in [audit] to the key that the other nodes have"));
-        };
+        let key = self.key("erases subjects")?;
         if let Some(limit) = exceeded(&self.policy.brake, due, compiled.tree.nodes[0].tuples) {
             let allowed = store::brake_allows(connection, &self.unit.policy).await?;
             if allowed.is_none_or(|rows| rows < due) {
@@ -129,7 +150,7 @@ impl RetainWork {
 
     fn cadence(&self) -> Cadence {
         match self.unit.chore {
-            ChoreKind::Mark => Cadence::Every(self.subjects.mark_every),
+            ChoreKind::Mark | ChoreKind::Warn => Cadence::Every(self.subjects.mark_every),
             _ => self.subjects.erase.clone(),
         }
     }
@@ -203,7 +224,11 @@ impl Work for RetainWork {
         let (policy, table, status) = (&summary.policy, &summary.table, summary.status.as_str());
         let duration = human(Duration::from_millis(summary.took.as_millis() as u64));
         let note = summary.note.as_deref().unwrap_or_default();
-        let what = if self.unit.chore == ChoreKind::Mark { "Soft deletes noticed" } else { "Hard delete completed" };
+        let what = match self.unit.chore {
+            ChoreKind::Mark => "Soft deletes noticed",
+            ChoreKind::Warn => "Deletion warnings scheduled",
+            _ => "Hard delete completed",
+        };
         match summary.status {
             Status::Success if summary.rows == 0 => {
                 tracing::debug!(policy, table, rows = 0, duration, status, "{what}")
@@ -221,13 +246,18 @@ impl Work for RetainWork {
                 );
             }
             Status::Failed => {
+                let failed = match self.unit.chore {
+                    ChoreKind::Mark => "Failed to notice soft deletes",
+                    ChoreKind::Warn => "Failed to schedule deletion warnings",
+                    _ => "Failed to erase subjects",
+                };
                 tracing::error!(
                     policy,
                     table,
                     error = note,
                     rows_deleted_before_error = summary.rows,
                     status,
-                    "Failed to erase subjects"
+                    "{failed}"
                 );
             }
             Status::Stopped => tracing::info!(

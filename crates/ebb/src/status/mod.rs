@@ -61,6 +61,8 @@ pub struct PolicyStatus {
     pub reason: Option<String>,
     /// The command that ends that.
     pub remedy: Option<String>,
+    /// Subjects that wait because their warning could not be delivered.
+    pub unwarned: u64,
     /// How often it runs.
     pub cadence: Option<String>,
     /// Its version.
@@ -185,6 +187,11 @@ impl Engine {
         let (policy_time, at) = store::clocks(&mut tx).await?;
         let policies = store::policies(&mut tx).await?;
         let units = store::units(&mut tx).await?;
+        let unwarned: HashMap<String, i64> = crate::retain::undeliverable(&mut tx)
+            .await?
+            .into_iter()
+            .map(|(policy, count, _)| (policy, count))
+            .collect();
         let nodes = store::nodes(&mut tx).await?;
         let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
         let blocked_by = audit::blocker(&mut tx).await?.map(|blocker| blocker.to_string());
@@ -200,8 +207,10 @@ impl Engine {
                 continue;
             }
             let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
+            let waiting = unwarned.get(&row.name).map_or(0, |count| count.unsigned_abs());
             own = rest;
-            shown.push(self.policy_status(row, mine, look.then_some(until)).await?);
+            let status = self.policy_status(row, mine, look.then_some(until)).await?;
+            shown.push(PolicyStatus { unwarned: waiting, ..status });
         }
         for (policy, count, error) in stuck {
             if let Some(status) = shown.iter_mut().find(|status: &&mut PolicyStatus| status.policy == policy) {
@@ -227,6 +236,7 @@ impl Engine {
             state: row.state,
             reason: row.reason,
             remedy: row.remedy,
+            unwarned: 0,
             cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()).or_else(|| calendar(&row.spec)),
             version: row.version,
             changed_at: row.changed_at,

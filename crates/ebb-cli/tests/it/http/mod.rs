@@ -11,6 +11,7 @@ mod once;
 mod pages;
 mod policies;
 mod resources;
+mod restore;
 pub(crate) mod site;
 mod stream;
 mod subjects;

@@ -1,6 +1,7 @@
 //! The SQL of retain over Ebb's own schema; [`rows`] has what is sent to users' tables.
 
 pub(crate) mod rows;
+pub(crate) mod warnings;
 
 use serde_json::Value;
 use sqlx::postgres::types::PgInterval;
@@ -100,6 +101,9 @@ pub(crate) struct Look {
     pub(crate) held: Option<String>,
     /// What went before, by table, where it goes in parts.
     pub(crate) parts: Value,
+    pub(crate) warned_at: Option<Moment>,
+    /// Why it counts as unwarned, where its policy warns.
+    pub(crate) unwarned: Option<String>,
     pub(crate) now: Moment,
 }
 
@@ -246,6 +250,8 @@ pub(crate) struct PutRetain<'a> {
     pub(crate) subject_call: Option<String>,
     pub(crate) tree: Option<&'a Shape>,
     pub(crate) by: &'a str,
+    pub(crate) warn_before: Vec<PgInterval>,
+    pub(crate) proceed: bool,
 }
 
 pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>) -> Result<()> {
@@ -263,6 +269,8 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
         .bind(put.tree.map(Json))
         .bind(tables)
         .bind(put.by)
+        .bind(put.warn_before)
+        .bind(put.proceed)
         .execute(connection)
         .await?;
     Ok(())
@@ -283,14 +291,15 @@ pub(crate) async fn count_due(connection: &mut PgConnection, policy: &str) -> Re
     Ok(due.unsigned_abs())
 }
 
-/// How many open deletions are due now, and how many would be with another grace and floor.
+/// How many open deletions are due now, and how many would be with another grace and floor, or without warnings.
 pub(crate) async fn due_if(
     connection: &mut PgConnection,
     policy: &str,
-    grace: PgInterval,
-    floor: PgInterval,
+    (grace, floor): (PgInterval, PgInterval),
+    (warns, proceeds): (bool, bool),
 ) -> Result<(u64, u64)> {
-    let (now, then) = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).fetch_one(connection).await?;
+    let query = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
+    let (now, then) = query.fetch_one(connection).await?;
     Ok((now.unsigned_abs(), then.unsigned_abs()))
 }
 
@@ -318,9 +327,8 @@ pub(crate) async fn overrides(connection: &mut PgConnection, policy: &str) -> Re
 
 pub(crate) async fn put_override(
     connection: &mut PgConnection,
-    policy: &str,
-    tenant: &str,
-    retention: Option<PgInterval>,
+    (policy, tenant): (&str, &str),
+    (retention, warn_before): (Option<PgInterval>, Option<Vec<PgInterval>>),
     spec: &Value,
     enabled: bool,
     by: &str,
@@ -332,6 +340,7 @@ pub(crate) async fn put_override(
         .bind(spec)
         .bind(enabled)
         .bind(by)
+        .bind(warn_before)
         .execute(connection)
         .await?;
     Ok(())
@@ -356,6 +365,9 @@ pub struct Deletion {
     pub on_hold: bool,
     pub hold_reason: Option<String>,
     pub hold_until: Option<Moment>,
+    pub warning: Option<String>,
+    pub warned_at: Option<Moment>,
+    pub warning_error: Option<String>,
     pub blocked: Option<String>,
     pub attempts: i32,
     pub next_try_at: Option<Moment>,

@@ -713,6 +713,49 @@ pub(crate) async fn mirror(
     Ok(())
 }
 
+/// Columns that say how a warning stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Mirrored {
+    pub(crate) notified: Option<Ident>,
+    pub(crate) due: Option<Ident>,
+    pub(crate) touched: Option<Ident>,
+}
+
+/// Brings the columns that mirror a warning up to date: when each subject is due, and when it was warned.
+pub(crate) async fn mirror_warning(
+    connection: &mut PgConnection,
+    root: &Root,
+    mirrored: &Mirrored,
+    ids: &Doomed,
+    due: &[Moment],
+    warned: &[Moment],
+) -> Result<()> {
+    if ids.is_empty() || (mirrored.notified.is_none() && mirrored.due.is_none()) {
+        return Ok(());
+    }
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let place = |at: usize| format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + at);
+    let mut set = vec![format!("{} = n.{}", root.deleted_at, root.deleted_at)];
+    set.extend(mirrored.due.iter().map(|column| format!("{column} = {}", place(2))));
+    set.extend(mirrored.notified.iter().map(|column| format!("{column} = {}", place(3))));
+    set.extend(mirrored.touched.iter().map(|column| format!("{column} = ebb.now()")));
+    // Both arrays are named, so that both have a type whichever columns there are.
+    let sql = format!(
+        "UPDATE {} AS n SET {} FROM {} WHERE {} AND cardinality(${}::timestamptz[]) = cardinality(${}::timestamptz[])",
+        root.relation,
+        set.join(", "),
+        join.from,
+        join.on,
+        join.arrays + 2,
+        join.arrays + 3
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
+    query.bind(due).bind(warned).execute(connection).await?;
+    Ok(())
+}
+
 /// Which of the subjects live again: their row is there, and not soft-deleted.
 pub(crate) async fn alive(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();

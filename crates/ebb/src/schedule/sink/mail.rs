@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use lettre::Message;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart, SinglePart};
@@ -14,6 +16,12 @@ use super::Delivery;
 use crate::{Error, Result};
 
 const DEFAULT: &str = include_str!("mail/default.jinja");
+/// The warning of a deletion, part by part; templates may include them.
+const WARNING: [(&str, &str); 3] = [
+    ("warning.subject", include_str!("mail/warning.subject")),
+    ("warning.txt", include_str!("mail/warning.txt")),
+    ("warning.html", include_str!("mail/warning.html")),
+];
 const BLOCKS: [&str; 3] = ["subject", "text", "html"];
 /// Keys that say where a mail goes and not what it says.
 const HIDDEN: [&str; 8] = ["to", "cc", "bcc", "reply_to", "email", "type", "event", "subject"];
@@ -42,6 +50,10 @@ impl Template {
         let environment = |escape: fn(&str) -> AutoEscape| {
             let mut environment = Environment::new();
             environment.set_auto_escape_callback(escape);
+            environment.add_filter("date", date);
+            for (name, part) in WARNING {
+                environment.add_template(name, part).map_err(wrong)?;
+            }
             environment.add_template_owned("default", DEFAULT.to_owned()).map_err(wrong)?;
             environment.add_template_owned("mail", source.clone()).map_err(wrong)?;
             Ok::<_, Error>(environment)
@@ -109,6 +121,15 @@ fn filled(value: Value) -> Data {
     Data::from(Serde(value))
 }
 
+/// A day as people write it, by the clocks of a zone: `{{ data.at|date("Asia/Jakarta") }}`.
+fn date(moment: &str, zone: Option<String>) -> Result<String, minijinja::Error> {
+    let wrong = |what: String| minijinja::Error::new(ErrorKind::InvalidOperation, what);
+    let moment: Timestamp = moment.parse().map_err(|_| wrong(format!("{moment:?} is no time")))?;
+    let zone = zone.unwrap_or_else(|| "UTC".into());
+    let zone = TimeZone::get(&zone).map_err(|_| wrong(format!("{zone:?} is no time zone")))?;
+    Ok(moment.to_zoned(zone).strftime("%-d %B %Y").to_string())
+}
+
 /// A subject is one line, whatever a payload says.
 fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c.is_whitespace())
@@ -125,7 +146,8 @@ enum Field {
     ReplyTo,
 }
 
-/// Who gets the mail: `to` (or `email`, with `name`), `cc`, `bcc`, `reply_to`; each an address or a list.
+/// Who gets the mail: `to` (or `email`, with `name`, also inside `data`), `cc`, `bcc`, `reply_to`; each an address or a
+/// list.
 fn recipients(payload: &Value) -> Result<Vec<(Field, Mailbox)>, String> {
     let mut found = Vec::new();
     for (key, field) in [("to", Field::To), ("cc", Field::Cc), ("bcc", Field::Bcc), ("reply_to", Field::ReplyTo)] {
@@ -138,10 +160,11 @@ fn recipients(payload: &Value) -> Result<Vec<(Field, Mailbox)>, String> {
         }
     }
     if !found.iter().any(|(field, _)| *field == Field::To)
-        && let Some(email) = payload["email"].as_str()
+        && let Some(whose) = [payload, &payload["data"]].into_iter().find(|whose| whose["email"].is_string())
+        && let Some(email) = whose["email"].as_str()
     {
-        let address = email.parse().map_err(|_| "`email` of the payload is no address")?;
-        let name = payload["name"].as_str().map(one_line);
+        let address = email.trim().parse().map_err(|_| "`email` of the payload is no address")?;
+        let name = whose["name"].as_str().map(one_line);
         found.push((Field::To, Mailbox::new(name, address)));
     }
     match found.iter().any(|(field, _)| *field == Field::To) {

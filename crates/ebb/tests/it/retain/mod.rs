@@ -3,10 +3,12 @@
 mod events;
 mod gates;
 mod life;
+mod mail;
 mod model;
 mod review;
 mod schema;
 mod trees;
+mod warn;
 
 use crate::harness::Ebb;
 

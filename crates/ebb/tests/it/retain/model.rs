@@ -8,8 +8,9 @@ use ebb::retain::Consent;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
-use super::{SHOP, users};
+use super::{SHOP, users, warn};
 use crate::harness::{Ebb, options, wanted};
+use crate::schedule::Ledger;
 
 const USERS: u8 = 5;
 
@@ -53,19 +54,43 @@ struct Subject {
     expedited: bool,
     /// Until which day; none for ever.
     hold: Option<Option<u32>>,
+    /// The day on which the sink accepted a warning.
+    warned: Option<u32>,
+    /// Not before this day, because a hold was lifted.
+    not_before: u32,
     gone: bool,
 }
 
 const FLOOR: u32 = 20;
+const WARN_BEFORE: u32 = 15;
 
 impl Subject {
     fn held(&self, today: u32) -> bool {
         self.hold.is_some_and(|until| until.is_none_or(|until| today < until))
     }
 
-    fn due(&self, today: u32, grace: u32) -> bool {
+    /// The day from which on it may be erased, as far as is known today.
+    fn due_on(&self, grace: u32) -> Option<u32> {
         let term = if self.expedited { FLOOR } else { grace.max(FLOOR) };
-        !self.gone && !self.held(today) && self.deleted.is_some_and(|day| today >= day + term)
+        let promised = self.warned.map_or(0, |day| day + WARN_BEFORE).max(self.not_before);
+        self.deleted.map(|day| (day + term).max(if self.expedited { 0 } else { promised }))
+    }
+
+    fn due(&self, today: u32, grace: u32, warns: bool) -> bool {
+        let told = !warns || self.expedited || self.warned.is_some();
+        !self.gone && !self.held(today) && told && self.due_on(grace).is_some_and(|day| today >= day)
+    }
+
+    /// A node looks whom to warn, and the sink accepts it.
+    fn warn(&mut self, today: u32, grace: u32) {
+        let open = !self.gone && !self.expedited && !self.held(today) && self.warned.is_none();
+        if open && self.due_on(grace).is_some_and(|day| day <= today + WARN_BEFORE) {
+            self.warned = Some(today);
+        }
+    }
+
+    fn restored(&mut self) {
+        *self = Self { hold: self.hold, gone: self.gone, ..Self::default() };
     }
 }
 
@@ -74,20 +99,29 @@ struct World {
     subjects: BTreeMap<u8, Subject>,
     today: u32,
     grace: u32,
+    warns: bool,
+    engine: ebb::Engine,
+    ledger: Ledger,
 }
 
-fn config(grace: u32) -> String {
-    users("floor = \"20d\"\nbatch = { rows = 2, pause = \"0s\" }")
-        .replace("grace = \"90d\"", &format!("grace = \"{grace}d\""))
+fn config(grace: u32, warns: bool) -> String {
+    let keys = "floor = \"20d\"\nbatch = { rows = 2, pause = \"0s\" }";
+    let config = match warns {
+        true => warn::config(&format!("{keys}\nwarn_before = [\"{WARN_BEFORE}d\"]")),
+        false => users(keys),
+    };
+    config.replace("grace = \"90d\"", &format!("grace = \"{grace}d\""))
 }
 
 impl World {
-    async fn new() -> Self {
+    async fn new(warns: bool) -> Self {
         let ebb = Ebb::with(SHOP).await;
         ebb.db.execute(&format!("DELETE FROM users WHERE id > {USERS}")).await;
-        ebb.apply(&config(90)).await;
+        ebb.apply(&config(90, warns)).await;
         let subjects = (1..=USERS).map(|user| (user, Subject::default())).collect();
-        Self { ebb, subjects, today: 0, grace: 90 }
+        let ledger = Ledger::default();
+        let engine = ebb.engine.clone().on("h", ledger.clone());
+        Self { ebb, subjects, today: 0, grace: 90, warns, engine, ledger }
     }
 
     async fn call<T>(&self, sql: String) -> Option<T>
@@ -98,7 +132,7 @@ impl World {
     }
 
     async fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
-        let today = self.today;
+        let (today, warns) = (self.today, self.warns);
         match *op {
             Op::Delete(user) => {
                 let done = self.call::<String>(format!("SELECT ebb.delete_subject('users', '{user}')::text")).await;
@@ -121,12 +155,12 @@ impl World {
                 let done = self.call::<bool>(format!("SELECT ebb.restore_subject('users', '{user}')")).await;
                 let subject = self.subject(user);
                 prop_assert_eq!(done, Some(subject.deleted.is_some()), "restore of {} on day {}", user, today);
-                (subject.deleted, subject.expedited) = (None, false);
+                subject.restored();
             }
             Op::RestoreInApplication(user) => {
                 self.ebb.db.execute(&format!("UPDATE users SET deleted_at = NULL WHERE id = {user}")).await;
                 let subject = self.subject(user);
-                (subject.deleted, subject.expedited) = (None, false);
+                subject.restored();
                 // Noticed by marking; until then a new soft delete would go on with the old deletion.
                 self.run(None).await;
             }
@@ -143,6 +177,9 @@ impl World {
                 let done = self.call::<String>(format!("SELECT ebb.lift_hold('users', '{user}')::text")).await;
                 let subject = self.subject(user);
                 prop_assert_eq!(done.is_some(), subject.hold.is_some() && !subject.gone);
+                if warns && subject.hold.is_some() && subject.warned.is_none() && subject.deleted.is_some() {
+                    subject.not_before = subject.not_before.max(today + WARN_BEFORE);
+                }
                 subject.hold = None;
             }
             Op::EraseNow(user) => {
@@ -162,7 +199,7 @@ impl World {
                 let consent = Consent { confirmed: true, reason: None };
                 self.ebb
                     .engine
-                    .apply_with(&wanted(&config(self.grace)).unwrap(), true, "test", &consent)
+                    .apply_with(&wanted(&config(self.grace, warns)).unwrap(), true, "test", &consent)
                     .await
                     .unwrap();
             }
@@ -171,6 +208,10 @@ impl World {
                 self.run(Some(Duration::from_millis(after.into()))).await;
                 // Whoever comes next takes over what a dead node held.
                 self.ebb.db.execute("UPDATE ebb.lease SET expires_at = '-infinity'").await;
+                self.ebb
+                    .db
+                    .execute("UPDATE ebb.event SET lease_until = '-infinity' WHERE lease_until IS NOT NULL")
+                    .await;
                 self.whole().await?;
                 self.run(None).await;
             }
@@ -187,11 +228,19 @@ impl World {
 
     /// Runs a node over everything; with a limit it is dropped in the middle of whatever it does.
     async fn run(&self, cut_off: Option<Duration>) {
-        let node = self.ebb.engine.node(options(&["users"]), ebb::spine::Shutdown::new());
-        let run =
-            tokio::spawn(
-                async move { node.run_once(Duration::from_secs(30)).await.map(|finished| finished.runs.len()) },
-            );
+        // One after the other, so that what each sees is known; what is accepted settles at the next look.
+        let engine = self.engine.clone();
+        let chores = match self.warns {
+            true => vec!["users:mark", "users:warn", "events", "users:warn", "users:erase"],
+            false => vec!["users"],
+        };
+        let run = tokio::spawn(async move {
+            for chore in chores {
+                let node = engine.node(options(&[chore]), ebb::spine::Shutdown::new());
+                node.run_once(Duration::from_secs(30)).await?;
+            }
+            Ok::<(), ebb::Error>(())
+        });
         match cut_off {
             None => {
                 run.await.unwrap().unwrap();
@@ -206,9 +255,12 @@ impl World {
 
     /// What is due is gone, and nothing else is.
     async fn settle(&mut self) -> Result<(), TestCaseError> {
-        let (today, grace) = (self.today, self.grace);
+        let (today, grace, warns) = (self.today, self.grace, self.warns);
         for subject in self.subjects.values_mut() {
-            if subject.due(today, grace) {
+            if warns {
+                subject.warn(today, grace);
+            }
+            if subject.due(today, grace, warns) {
                 *subject = Subject { gone: true, ..Subject::default() };
             }
         }
@@ -234,6 +286,23 @@ impl World {
         prop_assert_eq!(half, 0);
         let left: i64 = self.ebb.db.scalar("SELECT count(*) FROM users").await;
         prop_assert_eq!(self.ebb.erased().await, (i64::from(USERS) - left, (i64::from(USERS) - left) * 14));
+        // By the audit alone: whoever did not ask for it had the whole time of a warning. By the ledger: nobody heard twice.
+        let unwarned: i64 = self
+            .ebb
+            .db
+            .scalar(&format!(
+                "SELECT count(*) FROM ebb.audit WHERE action = 'erase' AND {} AND NOT (details ->> 'expedited')::boolean
+                 AND ((details ->> 'warned_at') IS NULL OR (details ->> 'warned_at')::timestamptz + interval '{WARN_BEFORE} days'
+                      > (details ->> 'erased_at')::timestamptz)",
+                self.warns
+            ))
+            .await;
+        prop_assert_eq!(unwarned, 0);
+        let got = self.ledger.got();
+        let links: std::collections::BTreeSet<String> =
+            got.iter().map(|delivery| warn::payload(delivery)["data"]["restore_url"].to_string()).collect();
+        let events: std::collections::BTreeSet<uuid::Uuid> = got.iter().map(|delivery| delivery.occurrence).collect();
+        prop_assert_eq!(links.len(), events.len(), "a deletion has one warning");
         Ok(())
     }
 }
@@ -244,9 +313,9 @@ fn whatever_is_asked_in_whatever_order_nobody_is_erased_early_late_or_by_half() 
     let cases = std::env::var("EBB_MODEL").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     let mut runner =
         TestRunner::new(Cases { cases, failure_persistence: None, max_shrink_iters: 40, ..Cases::default() });
-    let result = runner.run(&prop::collection::vec(op(), 30), |ops| {
+    let result = runner.run(&(any::<bool>(), prop::collection::vec(op(), 30)), |(warns, ops)| {
         runtime.block_on(async {
-            let mut world = World::new().await;
+            let mut world = World::new(warns).await;
             for op in &ops {
                 world.apply(op).await?;
             }

@@ -3,7 +3,7 @@
 #[cfg(feature = "kafka")]
 mod kafka;
 mod nats;
-mod peer;
+pub(crate) mod peer;
 mod smtp;
 mod webhook;
 

@@ -1,5 +1,5 @@
 -- These deletions ($1, $2 their rows) are done: nothing that names the subject is left, in older deletions and holds of
--- it neither. Index: deletion_pkey, deletion_subject, hold_subject. Lock: the rows, held already.
+-- it neither. Index: deletion_pkey, deletion_subject, hold_subject, warning_pkey. Lock: the rows, held already.
 WITH done AS (
     SELECT d.id, d.policy, d.subject_id, e.rows
     FROM unnest($1::uuid[], $2::bigint[]) AS e (id, rows)
@@ -12,6 +12,10 @@ WITH done AS (
     UPDATE ebb.hold h SET subject_id = NULL, lifted_at = COALESCE(h.lifted_at, ebb.now())
     FROM done
     WHERE h.policy = done.policy AND h.subject_id = done.subject_id
+), warnings AS (
+    UPDATE ebb.warning w SET error = NULL
+    FROM done
+    WHERE w.deletion = done.id AND w.error IS NOT NULL
 )
 UPDATE ebb.deletion d
 SET state = 'erased', subject_id = NULL, opened_by = NULL, error = NULL, blocked = NULL, next_try_at = NULL,

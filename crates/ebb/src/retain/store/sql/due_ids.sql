@@ -1,4 +1,7 @@
--- Due subjects of a policy ($1), at most $2. Index: deletion_due; read only.
-SELECT subject_id FROM ebb.deletion
-WHERE policy = $1 AND state IN ('pending', 'warned') AND due_at <= ebb.now()
-ORDER BY due_at, id LIMIT $2
+-- Due subjects of a policy ($1), at most $2; who waits for a warning is not. Index: deletion_due, warning_pkey; read only.
+SELECT d.subject_id FROM ebb.deletion d JOIN ebb.retain r ON r.policy = d.policy
+WHERE d.policy = $1 AND d.state IN ('pending', 'warned') AND d.due_at <= ebb.now()
+  AND (r.warn_before = '{}' OR d.expedited
+       OR EXISTS (SELECT FROM ebb.warning w WHERE w.deletion = d.id AND w.step = 0
+                  AND (ebb.later(w.accepted_at, w.before, r.zone) <= ebb.now() OR w.failed_at IS NOT NULL AND r.proceed)))
+ORDER BY d.due_at, d.id LIMIT $2
