@@ -138,7 +138,7 @@ impl ExpireWork {
         }
         let due = verdict.due.max(due);
         spine::brake::trip(connection, &self.unit.policy, due, limit).await?;
-        Ok(spine::brake::asks(&self.unit.policy, due, limit, "rows"))
+        Ok(spine::brake::asks(&self.unit.policy, due, limit, &format!("about {due} rows")))
     }
 
     async fn look_after(&self, database: &Database, summary: &Summary) -> Result<()> {

@@ -174,7 +174,7 @@ impl PartitionWork {
         if !steps.is_empty() {
             return Ok(self.go(on, steps, Some(rows)));
         }
-        Ok(brake::asks(&self.unit.policy, rows, limit, "rows of expired partitions"))
+        Ok(brake::asks(&self.unit.policy, rows, limit, &format!("{rows} rows of expired partitions")))
     }
 
     async fn show_runway(&self, connection: &mut PgConnection, look: &store::Look) -> Result<()> {

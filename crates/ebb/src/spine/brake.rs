@@ -40,13 +40,13 @@ pub(crate) async fn check(
         return Ok(None);
     }
     trip(connection, policy, due, &limit).await?;
-    Ok(Some(asks(policy, due, &limit, what)))
+    Ok(Some(asks(policy, due, &limit, &format!("{due} {what}"))))
 }
 
 /// A run that ends before its first batch, with the words that let it go on.
 pub(crate) fn asks(policy: &str, due: u64, limit: &str, what: &str) -> Prepared {
     let note = format!(
-        "{due} {what} are due, more than the brake allows ({limit}); let them go with: ebb resume {policy} --allow {due}"
+        "{what} are due, more than the brake allows ({limit}); let them go with: ebb resume {policy} --allow {due}"
     );
     Prepared::Ended { status: Status::Braked, due, note }
 }
