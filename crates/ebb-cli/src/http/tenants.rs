@@ -1,10 +1,12 @@
 //! `/v1/policies/{name}/tenants/{tenant}`: a tenant's own terms. Invariant: what makes subjects due takes effect only for
 //! whoever says that they know.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb::policy::Term;
+use ebb::policy::{self, Term};
 use ebb::retain::{self, OverrideChange};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -40,6 +42,12 @@ struct TenantRequest {
     /// How long its subjects stay; as the policy says when absent.
     #[schema(example = "180d", pattern = r"^[1-9][0-9]{0,3}(h|d|mo|y)$")]
     retention: Option<String>,
+    /// How long before its erasure a subject is warned; as the policy says when absent.
+    #[schema(example = json!(["14d"]))]
+    warn_before: Option<Vec<String>>,
+    /// Words of its own in the warning.
+    #[serde(default)]
+    texts: BTreeMap<String, String>,
     /// False: nothing of this tenant goes.
     #[serde(default = "yes")]
     enabled: bool,
@@ -96,7 +104,11 @@ async fn put(
 ) -> Result<Json<TenantAnswer>, Problem> {
     let retention = request.retention.map(|text| text.parse::<Term>());
     let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
-    let set = OverrideChange::Set { retention, enabled: request.enabled };
+    let warn_before = request.warn_before.map(|terms| policy::warning_terms(&terms));
+    let warn_before = warn_before.transpose().map_err(ebb::Error::from)?;
+    let texts = request.texts.into_iter().map(|(key, text)| (key, text.into())).collect();
+    let texts = policy::warning_texts(&texts).map_err(ebb::Error::from)?;
+    let set = OverrideChange::Set { retention, warn_before, texts, enabled: request.enabled };
     change(&surface, &of, &query, &headers, &set, by.name()).await
 }
 
