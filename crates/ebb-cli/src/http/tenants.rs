@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use ebb::policy::{self, Term};
 use ebb::retain::{self, OverrideChange};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -42,12 +43,6 @@ struct TenantRequest {
     /// How long its subjects stay; as the policy says when absent.
     #[schema(example = "180d", pattern = r"^[1-9][0-9]{0,3}(h|d|mo|y)$")]
     retention: Option<String>,
-    /// How long before its erasure a subject is warned; as the policy says when absent.
-    #[schema(example = json!(["14d"]))]
-    warn_before: Option<Vec<String>>,
-    /// Words of its own in the warning.
-    #[serde(default)]
-    texts: BTreeMap<String, String>,
     /// False: nothing of this tenant goes.
     #[serde(default = "yes")]
     enabled: bool,
@@ -104,10 +99,7 @@ async fn put(
 ) -> Result<Json<TenantAnswer>, Problem> {
     let retention = request.retention.map(|text| text.parse::<Term>());
     let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
-    let warn_before = request.warn_before.map(|terms| policy::warning_terms(&terms));
-    let warn_before = warn_before.transpose().map_err(ebb::Error::from)?;
-    let texts = request.texts.into_iter().map(|(key, text)| (key, text.into())).collect();
-    let texts = policy::warning_texts(&texts).map_err(ebb::Error::from)?;
+    let (warn_before, texts) = warning(&surface, &of).await?;
     let set = OverrideChange::Set { retention, warn_before, texts, enabled: request.enabled };
     change(&surface, &of, &query, &headers, &set, by.name()).await
 }
@@ -132,6 +124,19 @@ async fn remove(
     headers: HeaderMap,
 ) -> Result<Json<TenantAnswer>, Problem> {
     change(&surface, &of, &query, &headers, &OverrideChange::Unset, by.name()).await
+}
+
+/// What the tenant has of its own in warnings: set on the command line, and left as it is here.
+async fn warning(surface: &Surface, of: &Of) -> ebb::Result<(Option<Vec<Term>>, BTreeMap<String, String>)> {
+    let mut tx = surface.engine.database().read().await?;
+    let mut all = retain::list_overrides(&mut tx, &of.name).await?;
+    tx.commit().await?;
+    all.retain(|terms| terms.tenant == of.tenant);
+    let Some(spec) = all.pop().map(|terms| terms.spec) else { return Ok((None, BTreeMap::new())) };
+    let terms: Option<Vec<String>> =
+        spec["warn_before"].as_array().map(|terms| terms.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    let texts = spec["texts"].as_object().cloned().unwrap_or_default();
+    Ok((terms.map(|terms| policy::warning_terms(&terms)).transpose()?, policy::warning_texts(&texts)?))
 }
 
 async fn change(

@@ -143,8 +143,8 @@ fn syntax_errors_look_the_same() {
 
 #[test]
 fn what_this_version_does_not_do_is_refused_at_its_line() {
-    let said = refusal("[[retain]]\nname = \"users\"\nnotify = \"mail\"\n", &[]);
-    assert!(said.contains("this version of Ebb does not support `notify` yet\n --> ebb.toml:3:1"), "{said}");
+    let said = refusal("[[retain]]\nname = \"users\"\nsnapshot_for = \"30d\"\ndeleted_at = \"deleted_at\"\n", &[]);
+    assert!(said.contains("this version of Ebb does not support `snapshot_for` yet\n --> ebb.toml:3:1"), "{said}");
     assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
     assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
     assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));

@@ -24,7 +24,7 @@ fn smtp(port: u16, more: &str) -> String {
 /// The next mail, of a warning that was accepted a moment ago, and its text without line breaks.
 async fn mail(shop: &Shop, server: &mut Python, accepted: i64) -> (Value, String) {
     let said: Option<String> = shop.ebb.db.scalar("SELECT string_agg(w::text, ' ') FROM ebb.warning w").await;
-    let known: i64 = shop.ebb.db.scalar("SELECT count(*) FROM ebb.event_history WHERE state = 'done'").await;
+    let known: i64 = shop.ebb.db.scalar("SELECT count(*) FROM ebb.warning WHERE accepted_at IS NOT NULL").await;
     assert_eq!(known, accepted, "{said:?}");
     let mail: Value = serde_json::from_str(&server.line()).unwrap();
     let text = mail["text"].as_str().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,7 +1,7 @@
 -- Open deletions for people: $1 policy (null: all), stuck ones first, then the soonest due, $2 how many. Index: deletion_due and
 -- deletion_claimed for each policy; those that failed are few. Read only.
 SELECT r.policy, v.deletion, v.subject_id, v.tenant, v.state, v.deleted_at, v.due_at, v.expedited, v.on_hold, v.hold_reason, v.hold_until,
-       v.blocked, v.attempts, v.next_try_at, v.error, v.rows, v.opened_at, v.closed_at
+       v.blocked, v.attempts, v.next_try_at, v.error, v.rows, v.opened_at, v.closed_at, v.warning, v.warned_at, v.warning_error
 FROM ebb.retain r
 CROSS JOIN LATERAL (
     (SELECT d.id FROM ebb.deletion d WHERE d.policy = r.policy AND d.state IN ('pending', 'warned') ORDER BY d.due_at, d.id LIMIT $2)
