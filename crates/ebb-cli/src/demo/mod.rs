@@ -210,12 +210,12 @@ impl Demo<'_> {
             let runs = store::runs(database, 0).await?;
             for count in before {
                 let done: i64 = runs.iter().filter(|run| run.policy == count.policy).map(|run| run.rows).sum();
-                screen.progress(&count.policy, done.unsigned_abs(), count.due.unsigned_abs());
+                screen.progress(&count.policy, "due rows deleted", done.unsigned_abs(), count.due.unsigned_abs());
             }
             screen.tell(false);
             let busy = runs.iter().any(|run| run.status == "running");
             let greetings = store::greetings(database).await?;
-            screen.progress("greetings", greetings.sent.unsigned_abs(), BIRTHDAYS.unsigned_abs());
+            screen.progress("greetings", "due events sent", greetings.sent.unsigned_abs(), BIRTHDAYS.unsigned_abs());
             let swept = !busy && store::counts(database).await?.iter().all(|count| count.due == 0);
             if swept && greetings.sent >= BIRTHDAYS && greetings.waiting == 0 {
                 screen.finish();

@@ -20,6 +20,7 @@ pub(crate) struct Screen {
 
 struct Shown {
     bar: Option<ProgressBar>,
+    what: &'static str,
     done: u64,
     total: u64,
     told: u64,
@@ -39,12 +40,12 @@ impl Screen {
         }
     }
 
-    /// How far a policy is.
-    pub(crate) fn progress(&mut self, policy: &str, done: u64, total: u64) {
+    /// How far a policy is with what it does.
+    pub(crate) fn progress(&mut self, policy: &str, what: &'static str, done: u64, total: u64) {
         let bars = self.bars.as_ref();
         let shown = self.known.entry(policy.to_owned()).or_insert_with(|| {
-            let bar = bars.map(|bars| bars.add(bar(policy, total)));
-            Shown { bar, done: 0, total, told: 0 }
+            let bar = bars.map(|bars| bars.add(bar(policy, what, total)));
+            Shown { bar, what, done: 0, total, told: 0 }
         });
         shown.done = done.min(total);
         if let Some(bar) = &shown.bar {
@@ -61,7 +62,7 @@ impl Screen {
         for (policy, shown) in self.known.iter_mut().filter(|(_, shown)| shown.done != shown.told) {
             shown.told = shown.done;
             let (done, total) = (output::count(shown.done), output::count(shown.total));
-            output::line(&format!("  {policy:<14} {done:>9} of {total} due rows deleted"));
+            output::line(&format!("  {policy:<14} {done:>9} of {total} {}", shown.what));
         }
     }
 
@@ -77,8 +78,8 @@ impl Screen {
     }
 }
 
-fn bar(policy: &str, total: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("  {prefix:14} {bar:40} {human_pos:>9} of {human_len} due rows deleted")
+fn bar(policy: &str, what: &'static str, total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("  {prefix:14} {bar:40} {human_pos:>9} of {human_len} {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total).with_style(style).with_prefix(policy.to_owned())
+    ProgressBar::new(total).with_style(style).with_prefix(policy.to_owned()).with_message(what)
 }
