@@ -16,14 +16,12 @@ use super::{link, store};
 use crate::audit::SubjectKey;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
-use crate::policy::{BatchSize, Brake, Cadence, Mode, Retain, Stored, Subjects, human};
+use crate::policy::{BatchSize, Cadence, Mode, Retain, Stored, Subjects, human};
+use crate::spine::brake;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
-use crate::{Error, Result, policy};
-
-/// A brake that nobody wrote does not stop runs up to this size.
-const DEFAULT_APPLIES_ABOVE: u64 = 10_000;
+use crate::{Error, Result};
 
 /// Marking, warning or erasing the subjects of one policy.
 pub(crate) struct RetainWork {
@@ -127,18 +125,10 @@ impl RetainWork {
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }
         let key = self.key("erases subjects")?;
-        if let Some(limit) = exceeded(&self.policy.brake, due, compiled.tree.nodes[0].tuples) {
-            let allowed = store::brake_allows(connection, &self.unit.policy).await?;
-            if allowed.is_none_or(|rows| rows < due) {
-                store::trip_brake(connection, &self.unit.policy, due, &limit).await?;
-                let note = format!(
-                    "{due} subjects are due, more than the brake allows ({limit}); let them go with: ebb resume {} --allow {due}",
-                    self.unit.policy
-                );
-                return Ok(Prepared::Ended { status: Status::Braked, due, note });
-            }
-        } else {
-            store::release_brake(connection, &self.unit.policy).await?;
+        let size = (due, compiled.tree.nodes[0].tuples);
+        let asks = brake::check(connection, &self.unit.policy, &self.policy.brake, size, "subjects").await?;
+        if let Some(asks) = asks {
+            return Ok(asks);
         }
         let pacer = match self.policy.batch {
             BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
@@ -156,23 +146,13 @@ impl RetainWork {
     }
 }
 
-/// The limit that erasing so many subjects would exceed, in words.
-fn exceeded(brake: &Brake, due: u64, total: u64) -> Option<String> {
-    if let Some(rows) = brake.rows.filter(|rows| due > *rows) {
-        return Some(format!("rows = {rows}"));
-    }
-    let share = brake.share.filter(|_| brake.explicit || due > DEFAULT_APPLIES_ABOVE)?;
-    let part = due as f64 / total.max(due).max(1) as f64;
-    (due > 0 && part > share).then(|| format!("share = {share}"))
-}
-
 impl Work for RetainWork {
     fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    fn policy_version(&self) -> i64 {
-        self.stored.version
+    fn stored(&self) -> Option<&Stored> {
+        Some(&self.stored)
     }
 
     fn leaf(&self) -> u32 {
@@ -212,12 +192,21 @@ impl Work for RetainWork {
         self.start(connection).boxed()
     }
 
-    fn after_run<'a>(&'a self, _database: &'a Database, _summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn stop_policy<'a>(&'a self, database: &'a Database, node: &'a str, error: &'a Error) -> BoxFuture<'a, Result<()>> {
-        stop(database, &self.stored, node, error).boxed()
+    /// What was allowed was allowed for this run: a run to the end has used it up, whatever it passed by.
+    fn after_run<'a>(&'a self, database: &'a Database, summary: &'a Summary) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let taken = match summary.status {
+                Status::Success => summary.due.unwrap_or_default(),
+                _ => summary.rows,
+            };
+            if self.unit.chore == ChoreKind::Erase && taken > 0 {
+                let mut tx = database.read().await?;
+                brake::spend(&mut tx, &self.unit.policy, taken).await?;
+                tx.commit().await?;
+            }
+            Ok(())
+        }
+        .boxed()
     }
 
     fn report(&self, summary: &Summary) {
@@ -280,18 +269,4 @@ impl Work for RetainWork {
 /// The table of a policy, as the catalog has it.
 pub(crate) async fn table(connection: &mut PgConnection, policy: &Retain) -> Result<Table> {
     catalog::table(connection, &policy.table).await
-}
-
-/// Stops the policy alone, and says why.
-async fn stop(database: &Database, stored: &Stored, node: &str, error: &Error) -> Result<()> {
-    let reason = match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    };
-    tracing::error!(policy = %stored.name, error = %error, hint = error.hint(),
-        "Policy stopped; mend it and run `ebb apply`");
-    let mut tx = database.read().await?;
-    policy::store::stop(&mut tx, stored, &reason, node).await?;
-    tx.commit().await?;
-    Ok(())
 }

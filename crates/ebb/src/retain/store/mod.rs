@@ -461,21 +461,6 @@ pub(crate) async fn leads_by(connection: &mut PgConnection, table: u32, column: 
 }
 
 /// How much somebody allowed past the brake.
-pub(crate) async fn brake_allows(connection: &mut PgConnection, policy: &str) -> Result<Option<u64>> {
-    let allowed = sql!("brake_allows" scalar Option<i64>).bind(policy).fetch_optional(connection).await?;
-    Ok(allowed.flatten().map(i64::unsigned_abs))
-}
-
-pub(crate) async fn trip_brake(connection: &mut PgConnection, policy: &str, due: u64, limit: &str) -> Result<()> {
-    sql!("trip_brake").bind(policy).bind(due as i64).bind(limit).execute(connection).await?;
-    Ok(())
-}
-
-pub(crate) async fn release_brake(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    sql!("release_brake").bind(policy).execute(connection).await?;
-    Ok(())
-}
-
 pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
     Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
 }

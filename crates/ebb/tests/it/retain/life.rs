@@ -40,6 +40,39 @@ async fn a_subject_goes_with_everything_when_its_grace_is_over_and_not_before() 
 }
 
 #[tokio::test]
+async fn the_brake_stops_erasing_before_its_first_subject_and_an_allowance_is_good_once() {
+    let ebb = Ebb::shop("brake = { rows = 2 }").await;
+    let delete = async |users: std::ops::RangeInclusive<u32>| {
+        for id in users {
+            ebb.db.execute(&format!("SELECT ebb.delete_subject('users', '{id}')")).await;
+        }
+        ebb.db.advance("91 days").await;
+    };
+    let allow = async |subjects| {
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        assert!(ebb::control::resume(&mut tx, "users", Some(subjects), "me").await.unwrap());
+        tx.commit().await.unwrap();
+    };
+    delete(1..=3).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 12, "three are more than two");
+    let asked: String = ebb.db.scalar("SELECT error FROM ebb.run WHERE status = 'braked'").await;
+    assert!(asked.contains("3 subjects are due") && asked.contains("ebb resume users --allow 3"), "{asked}");
+    allow(2).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 12, "not enough");
+    allow(3).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 9);
+    delete(4..=6).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 9, "what was allowed is used up");
+    ebb.db.execute("SELECT ebb.restore_subject('users', '4')").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 7, "two are within the limit again");
+}
+
+#[tokio::test]
 async fn nothing_personal_is_left_in_ebb() {
     let ebb = Ebb::with(
         "CREATE TABLE users (email text PRIMARY KEY, name text, deleted_at timestamptz);
