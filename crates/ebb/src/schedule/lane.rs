@@ -25,6 +25,8 @@ const FRESH: SignedDuration = SignedDuration::from_secs(5);
 const FLOOR_FOR: Duration = Duration::from_secs(1);
 /// … and no more often than this share of the time allows: a look from the bottom walks what an old snapshot keeps.
 const BOTTOM_SHARE: u32 = 20;
+/// … but never less often than this: one slow answer of the server must not keep events waiting.
+const FLOOR_AT_MOST: Duration = Duration::from_secs(30);
 
 /// A sink that this node delivers to.
 pub(super) struct Lane {
@@ -99,7 +101,7 @@ impl Lane {
         if want == 0 {
             return None;
         }
-        let floor_for = FLOOR_FOR.max(self.bottom_took * BOTTOM_SHARE);
+        let floor_for = (self.bottom_took * BOTTOM_SHARE).clamp(FLOOR_FOR, FLOOR_AT_MOST);
         let floor = self.floor.filter(|_| self.bottom.is_some_and(|at| at.elapsed() < floor_for));
         let fresh = if self.backlog { want.div_ceil(2) } else { 0 };
         Some(Wish {
