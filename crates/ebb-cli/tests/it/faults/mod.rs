@@ -124,6 +124,6 @@ async fn wait_for_mid_run(db: &TestDatabase, table: &str) {
 /// SIGTERM, and a clean end in time.
 async fn stop(mut node: Node) {
     node.term();
-    let status = node.wait_within(Duration::from_secs(6)).await;
+    let status = node.wait_within(SOON).await;
     assert!(status.success(), "{status}:\n{}", node.output());
 }
