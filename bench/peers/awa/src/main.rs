@@ -63,9 +63,13 @@ fn opts() -> InsertOpts {
 }
 
 async fn drain(pool: &PgPool, n: u64) -> Result<f64> {
-    for from in (0..n).step_by(5_000) {
+    // Its storage is made by the first worker that starts.
+    let first = client(pool, &Arc::default())?;
+    first.start().await?;
+    first.shutdown(Duration::from_secs(30)).await;
+    for from in (0..n).step_by(500) {
         let jobs: std::result::Result<Vec<_>, _> =
-            (from..n.min(from + 5_000)).map(|n| awa::model::insert::params_with(&Noop { n }, opts())).collect();
+            (from..n.min(from + 500)).map(|n| awa::model::insert::params_with(&Noop { n }, opts())).collect();
         awa::insert_many_copy_from_pool(pool, &jobs?).await?;
     }
     let seen = Arc::new(Seen::default());
