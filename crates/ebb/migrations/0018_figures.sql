@@ -45,3 +45,7 @@ $$;
 
 -- Events that failed and wait are few among many that are yet to come. A claim changes none of its columns.
 CREATE INDEX event_failed ON ebb.event (sink, ready_at, id) WHERE error IS NOT NULL;
+
+-- Whatever is on record about a deletion, for the timeline of its subject; the one of erasures alone is part of it.
+DROP INDEX ebb.audit_erased_deletion;
+CREATE INDEX audit_deletion ON ebb.audit ((details ->> 'deletion')) WHERE details ->> 'deletion' IS NOT NULL;

@@ -66,12 +66,20 @@ fn troubles(status: &Status) -> Vec<Concern> {
     if !status.nodes.iter().any(|node| node.alive) {
         add(true, "No node is alive: nothing is being done.".into(), None);
     }
+    // Said once, not for each of them.
+    let everything = |reason: &str| reason.starts_with("everything is paused");
+    if let Some(reason) =
+        status.policies.iter().filter_map(|policy| policy.reason.as_deref()).find(|why| everything(why))
+    {
+        add(false, format!("E{}", &reason[1..]), None);
+    }
     for policy in &status.policies {
         let name = policy.policy.as_str();
         let reason = policy.reason.as_deref().unwrap_or_default();
         match policy.state.as_str() {
             "stopped" => add(true, format!("{name} was stopped: {reason}"), Some(name)),
             "braked" => add(true, format!("{name} waits at its brake: {reason}"), Some(name)),
+            "paused" if everything(reason) => {}
             "paused" => add(false, format!("{name} is {reason}"), Some(name)),
             _ => {}
         }
@@ -87,6 +95,7 @@ fn troubles(status: &Status) -> Vec<Concern> {
         add(false, format!("The clock that policies go by was moved: it says {}.", status.policy_time), None);
     }
     found.extend(event_troubles(status));
+    found.sort_by_key(|concern| !concern.bad);
     found
 }
 

@@ -62,7 +62,9 @@ fn actions(visitor: &Visitor, status: &PolicyStatus) -> Markup {
         div.actions {
             (badge(&status.state))
             @if visitor.may(Role::Operate) {
-                @if status.state == "paused" {
+                @if status.state == "paused" && status.remedy.as_deref() == Some("ebb resume") {
+                    // Everything is, and what ends that is said below.
+                } @else if status.state == "paused" {
                     form method="post" action={ (path) "/resume" } { (csrf(visitor)) button { "Resume" } }
                 } @else if status.state != "disabled" && status.state != "stopped" {
                     form method="post" action={ (path) "/pause" } { (csrf(visitor)) button { "Pause" } }
