@@ -10,6 +10,7 @@ mod partition;
 mod resources;
 mod retain;
 mod schedule;
+mod stall;
 mod sweep;
 
 use bed::{Goal, Result};
