@@ -4,6 +4,7 @@
 pub(crate) mod guard;
 mod plan;
 mod preflight;
+pub(crate) mod referrers;
 mod run;
 pub(crate) mod store;
 pub(crate) mod subject;
@@ -12,8 +13,9 @@ mod takeover;
 pub(crate) use plan::{BOUND, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
+pub use referrers::Fill;
 pub use run::{Adopted, Progress, adopt};
-pub(crate) use run::{After, Session, execute, prepare_session, short};
+pub(crate) use run::{After, Session, execute, prepare_session, prove, short};
 pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;
@@ -46,6 +48,8 @@ pub struct Request {
     pub policy: Option<String>,
     /// The columns of a key that the guard keeps unique.
     pub guard: Option<Vec<String>>,
+    /// Whether foreign keys of other tables move with the table, which then carry the partition column.
+    pub move_foreign_keys: bool,
 }
 
 impl Request {
@@ -126,6 +130,10 @@ async fn written(
     let (by, zone) = (request.by.as_str(), request.zone.as_str());
     let bound = subject::bound(connection, kind, newest, zone, by, request.ahead).await?;
     preflight::check_rows(subject, &bound, nulls, findings);
+    if request.move_foreign_keys {
+        let quiet = crate::partition::store::may_be_quiet(connection).await?;
+        referrers::check_silence(subject, quiet, findings);
+    }
     let ahead = subject::ahead(connection, &subject.head, &bound.bound, by, request.ahead, zone).await?;
     let plan = plan::compose(subject, request, &bound, &ahead)?;
     if store::is_taken(connection, &plan.history()).await? {

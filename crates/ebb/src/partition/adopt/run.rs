@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::store::{self, Adoption};
-use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
+use super::{Fill, How, Plan, Preflight, Request, Step, policy_of, preflight};
 use crate::partition::{split::store as split, store as partitions};
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Spec};
@@ -21,6 +21,11 @@ const SHORT: Duration = Duration::from_millis(1_500);
 const TRIES: u32 = 120;
 /// How many bounds an adoption goes through before it gives up.
 const BOUNDS: u32 = 3;
+/// A commit that takes longer says that the disk is busy; how often it is asked before a short step goes on all the same.
+const DISK_QUICK: Duration = Duration::from_millis(25);
+const DISK_LOOKS: u32 = 50;
+/// How long a batch should take: writers of its rows wait for it.
+const BATCH_FOR: Duration = Duration::from_millis(40);
 /// The rest between tries, at most.
 const REST: Duration = Duration::from_millis(750);
 
@@ -124,7 +129,10 @@ async fn try_adopt(
     };
     match adoption.state.as_str() {
         "adopting" => {}
-        "adopted" => return Ok(Some(adopted(true))),
+        "adopted" => {
+            prove(session, &plan).await?;
+            return Ok(Some(adopted(true)));
+        }
         other => {
             return Err(Error::refused(format!("{label} is {other}")).with_hint(format!(
                 "end that first: ebb partition rollback {label}, then ebb partition finish {label}"
@@ -143,7 +151,16 @@ async fn try_adopt(
             _ => execute(session, &adoption, &plan, step, ("adopting", n + 1), watch).await?,
         }
     }
+    prove(session, &plan).await?;
     Ok(Some(adopted(false)))
+}
+
+/// What could not be proven before the cutover; whoever comes later does it again, and it costs nothing by then.
+pub(crate) async fn prove(session: &mut Session, plan: &Plan) -> Result<()> {
+    for moved in &plan.referrers {
+        sqlx::raw_sql(AssertSqlSafe(moved.proof())).execute(&mut session.connection).await?;
+    }
+    Ok(())
 }
 
 /// Looks once more, and writes the plan down.
@@ -188,6 +205,12 @@ pub(crate) async fn execute(
         }
         How::Backfill => {
             backfill(session, plan, watch).await?;
+            store::done(&mut session.connection, label, state, number).await
+        }
+        How::Fill => {
+            if let Some(fill) = &step.fill {
+                fill_column(session, fill, watch).await?;
+            }
             store::done(&mut session.connection, label, state, number).await
         }
     }
@@ -256,6 +279,24 @@ impl After<'_> {
     }
 }
 
+/// Waits a while for a disk that answers quickly. Locks are held until the commit is on it, so whoever waits for them
+/// waits for the disk too; and what comes before a short step, an index or a copy, leaves it much to do.
+async fn calm(session: &mut Session) -> Result<()> {
+    let mut quick = 0;
+    for _ in 0..DISK_LOOKS {
+        let at = Instant::now();
+        let commit = sqlx::raw_sql("SELECT pg_logical_emit_message(true, 'ebb', 'is the disk calm?')");
+        commit.execute(&mut session.connection).await?;
+        quick = if at.elapsed() < DISK_QUICK { quick + 1 } else { 0 };
+        match quick {
+            0 => tokio::time::sleep(REST.min(Duration::from_millis(100))).await,
+            3.. => break,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// A short transaction: all of it with what is written down about it, or nothing and another try.
 pub(crate) async fn short(
     session: &mut Session,
@@ -270,6 +311,7 @@ pub(crate) async fn short(
         SHORT.as_millis()
     );
     let all = sql.join(";\n");
+    calm(session).await?;
     for attempt in 1.. {
         let mut tx = session.connection.begin().await?;
         let tried = async {
@@ -350,6 +392,43 @@ async fn backfill(session: &mut Session, plan: &Plan, watch: &mut (dyn FnMut(Pro
         watch(Progress::Share(0.0, format!("{page} pages in {:.0} s", began.elapsed().as_secs_f64())));
         tokio::time::sleep(at.elapsed().min(Duration::from_secs(1))).await;
     }
+}
+
+/// Fills a column that a referring table carries from now on, a little at a time; rows that come meanwhile have it already.
+async fn fill_column(session: &mut Session, fill: &Fill, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
+    let table = fill.table();
+    let quiet = partitions::may_be_quiet(&mut session.connection).await?;
+    let silence = if quiet { "; SET LOCAL session_replication_role = replica" } else { "" };
+    let begin = format!("SET LOCAL lock_timeout = {}{silence}", LOCK_WAIT.as_millis());
+    let pages = partitions::pages(&mut session.connection, &table).await?;
+    let (mut page, mut size, mut tries) = (0_i64, 16_i64, 0);
+    while page < pages {
+        let at = Instant::now();
+        let (lock, update) = fill.batch(page, page + size);
+        let mut tx = session.connection.begin().await?;
+        let tried = sqlx::raw_sql(AssertSqlSafe(format!("{begin}; {lock}; {update}"))).execute(&mut *tx).await;
+        match tried.map_err(Error::from) {
+            Ok(_) => {
+                tx.commit().await?;
+                (page, tries) = (page + size, 0);
+                let share = page.min(pages) as f64 / pages as f64;
+                watch(Progress::Share(share, format!("{} of {pages} pages", page.min(pages))));
+                let fitting = BATCH_FOR.as_secs_f64() / at.elapsed().as_secs_f64().max(0.001);
+                size = ((size as f64 * fitting.clamp(0.5, 1.5)).ceil() as i64).clamp(1, 2_000);
+            }
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) && tries < TRIES => {
+                tx.rollback().await?;
+                (size, tries) = ((size / 2).max(1), tries + 1);
+                watch(Progress::Waiting(format!("a row of {} is in use", table.label())));
+            }
+            Err(error) => {
+                tx.rollback().await?;
+                return Err(error.with_hint("run it again; what is filled stays filled"));
+            }
+        }
+        tokio::time::sleep(at.elapsed().min(REST)).await;
+    }
+    Ok(())
 }
 
 /// The last step, with the policy that looks after the table from then on.
