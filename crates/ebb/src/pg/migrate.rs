@@ -43,7 +43,8 @@ const MIGRATIONS: &[Migration] = migrations![
     15 "0015_derived",
     16 "0016_review",
     17 "0017_warn",
-    18 "0018_flush",
+    18 "0018_figures",
+    19 "0019_flush",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
