@@ -1,6 +1,7 @@
 //! Adopting a table: an ordinary table becomes the first partition of a partitioned one that has taken its name, without
 //! a copy. What to do is written down first; then each step is done once, whoever is killed in between.
 
+mod fill;
 pub(crate) mod guard;
 mod plan;
 mod preflight;
@@ -10,10 +11,11 @@ pub(crate) mod store;
 pub(crate) mod subject;
 mod takeover;
 
+pub use fill::Fill;
 pub(crate) use plan::{BOUND, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
-pub use referrers::Fill;
+
 pub use run::{Adopted, Progress, adopt};
 pub(crate) use run::{After, Session, execute, prepare_session, prove, short};
 pub use takeover::{TakeOver, take_it_over, take_over};

@@ -14,8 +14,9 @@ pub(crate) use names::fitting;
 pub(crate) use parent::derived_checks;
 
 use super::Request;
+use super::fill::Fill;
 use super::guard::{self, Backfill};
-use super::referrers::{self, Fill, Moved};
+use super::referrers::{self, Moved};
 use super::subject::{Bound, Index, Subject};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result};

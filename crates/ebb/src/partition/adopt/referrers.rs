@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
+use super::fill::Fill;
 use super::plan::fitting;
 use super::preflight::Findings;
 use super::subject::{Subject, outside_quotes};
@@ -496,48 +497,6 @@ impl Moved {
     pub(crate) fn keep_no_more(&self, relation: &Relation) -> String {
         format!("DROP TRIGGER IF EXISTS {} ON {relation}", self.keep_trigger())
     }
-}
-
-/// Rows that were there before the trigger, and what fills them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Fill {
-    table: (String, String),
-    target: (String, String),
-    column: String,
-    target_column: String,
-    matches: String,
-    columns: Vec<String>,
-    referenced: Vec<String>,
-}
-
-impl Fill {
-    pub(crate) fn table(&self) -> Relation {
-        Relation::new(&self.table.0, &self.table.1)
-    }
-
-    /// The rows of some pages: first the rows that they refer to are locked, so that their time stays what it is, then it
-    /// is read in a second statement.
-    pub(crate) fn batch(&self, from: i64, to: i64) -> (String, String) {
-        let (table, target) = (self.table(), Relation::new(&self.target.0, &self.target.1));
-        let (mine, theirs) = (Ident::new(&self.column), Ident::new(&self.target_column));
-        let pages = format!("c.ctid >= '({from},0)' AND c.ctid < '({to},0)' AND c.{mine} IS NULL");
-        (
-            format!(
-                "SELECT FROM ONLY {target} t WHERE ({}) IN (SELECT {} FROM ONLY {table} c WHERE {pages}) ORDER BY {} FOR KEY SHARE",
-                prefixed("t", &self.referenced),
-                prefixed("c", &self.columns),
-                prefixed("t", &self.referenced)
-            ),
-            format!(
-                "UPDATE ONLY {table} c SET {mine} = t.{theirs} FROM ONLY {target} t WHERE {pages} AND {}",
-                self.matches
-            ),
-        )
-    }
-}
-
-fn prefixed(alias: &str, names: &[String]) -> String {
-    names.iter().map(|name| format!("{alias}.{}", Ident::new(name))).collect::<Vec<_>>().join(", ")
 }
 
 fn list(names: &[String]) -> String {

@@ -6,28 +6,27 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::fill::fill_column;
 use super::store::{self, Adoption};
-use super::{Fill, How, Plan, Preflight, Request, Step, policy_of, preflight};
+use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
 use crate::partition::{split::store as split, store as partitions};
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Spec};
 use crate::{Error, Result};
 
 /// How long a short step waits for a lock: whoever comes behind it waits as long.
-const LOCK_WAIT: Duration = Duration::from_millis(60);
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(60);
 /// No statement of a short step takes longer: one that does was not foreseen, and gives way.
 const SHORT: Duration = Duration::from_millis(1_500);
 /// How often a short step is tried.
-const TRIES: u32 = 120;
+pub(super) const TRIES: u32 = 120;
 /// How many bounds an adoption goes through before it gives up.
 const BOUNDS: u32 = 3;
 /// A commit that takes longer says that the disk is busy; how often it is asked before a short step goes on all the same.
 const DISK_QUICK: Duration = Duration::from_millis(25);
 const DISK_LOOKS: u32 = 50;
-/// How long a batch should take: writers of its rows wait for it.
-const BATCH_FOR: Duration = Duration::from_millis(40);
 /// The rest between tries, at most.
-const REST: Duration = Duration::from_millis(750);
+pub(super) const REST: Duration = Duration::from_millis(750);
 
 /// What is being done, for whoever watches.
 #[derive(Debug, Clone)]
@@ -392,43 +391,6 @@ async fn backfill(session: &mut Session, plan: &Plan, watch: &mut (dyn FnMut(Pro
         watch(Progress::Share(0.0, format!("{page} pages in {:.0} s", began.elapsed().as_secs_f64())));
         tokio::time::sleep(at.elapsed().min(Duration::from_secs(1))).await;
     }
-}
-
-/// Fills a column that a referring table carries from now on, a little at a time; rows that come meanwhile have it already.
-async fn fill_column(session: &mut Session, fill: &Fill, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
-    let table = fill.table();
-    let quiet = partitions::may_be_quiet(&mut session.connection).await?;
-    let silence = if quiet { "; SET LOCAL session_replication_role = replica" } else { "" };
-    let begin = format!("SET LOCAL lock_timeout = {}{silence}", LOCK_WAIT.as_millis());
-    let pages = partitions::pages(&mut session.connection, &table).await?;
-    let (mut page, mut size, mut tries) = (0_i64, 16_i64, 0);
-    while page < pages {
-        let at = Instant::now();
-        let (lock, update) = fill.batch(page, page + size);
-        let mut tx = session.connection.begin().await?;
-        let tried = sqlx::raw_sql(AssertSqlSafe(format!("{begin}; {lock}; {update}"))).execute(&mut *tx).await;
-        match tried.map_err(Error::from) {
-            Ok(_) => {
-                tx.commit().await?;
-                (page, tries) = (page + size, 0);
-                let share = page.min(pages) as f64 / pages as f64;
-                watch(Progress::Share(share, format!("{} of {pages} pages", page.min(pages))));
-                let fitting = BATCH_FOR.as_secs_f64() / at.elapsed().as_secs_f64().max(0.001);
-                size = ((size as f64 * fitting.clamp(0.5, 1.5)).ceil() as i64).clamp(1, 2_000);
-            }
-            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) && tries < TRIES => {
-                tx.rollback().await?;
-                (size, tries) = ((size / 2).max(1), tries + 1);
-                watch(Progress::Waiting(format!("a row of {} is in use", table.label())));
-            }
-            Err(error) => {
-                tx.rollback().await?;
-                return Err(error.with_hint("run it again; what is filled stays filled"));
-            }
-        }
-        tokio::time::sleep(at.elapsed().min(REST)).await;
-    }
-    Ok(())
 }
 
 /// The last step, with the policy that looks after the table from then on.
