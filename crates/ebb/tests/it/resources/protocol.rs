@@ -382,7 +382,8 @@ async fn what_a_handler_flushes_ends_as_the_same_changes_of_any_mix_do() {
                 .fetch_all(db.pool())
                 .await
                 .unwrap();
-        (mixed.sort(), flushed.sort());
+        mixed.sort();
+        flushed.sort();
         assert_eq!(flushed, mixed, "dead: {dead_holder}");
         let refers = |holder: Uuid| format!("SELECT count(*) FROM ebb.reference WHERE holder = '{holder}'");
         assert_eq!(db.scalar::<i64>(&refers(other)).await, i64::from(!dead_holder));
