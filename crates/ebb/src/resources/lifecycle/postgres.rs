@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -28,6 +27,8 @@ const AT_ONCE: usize = 5_000;
 const GATHER: Duration = Duration::from_millis(50);
 /// The longest rest between two tries while the database is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// So long somebody who waits for a write waits for what passes by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// One call takes no longer, or counts as no answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// What the database says of a holder whose term ran out.
@@ -53,6 +54,8 @@ impl Worker {
 
 enum Ask {
     Flush(oneshot::Sender<Result<()>>),
+    /// Whether this one was announced, nobody knows.
+    Doubt(String),
     Stop(oneshot::Sender<Result<()>>),
 }
 
@@ -129,6 +132,9 @@ impl PostgresHandler {
         if let Err(error) = announced.await {
             if error.sqlstate().as_deref() == Some(NOT_ALIVE) {
                 self.ledger.end();
+            } else if error.is_unavailable() {
+                // It may have been announced, and nobody would ever let go of it.
+                let _ = self.asks.send(Ask::Doubt(name.to_owned()));
             }
             return Err(error);
         }
@@ -233,8 +239,9 @@ impl Flusher {
                 biased;
                 ask = self.asked.recv() => match ask {
                     Some(Ask::Flush(answer)) => {
-                        let _ = answer.send(self.flush().await);
+                        let _ = answer.send(self.flush_in_time().await);
                     }
+                    Some(Ask::Doubt(name)) => self.ledger.doubt(&name),
                     Some(Ask::Stop(answer)) => {
                         let _ = answer.send(self.stop().await);
                         return;
@@ -256,6 +263,20 @@ impl Flusher {
                     self.ledger.hand_back(entry);
                     write_at = Some(tokio::time::Instant::now() + pause);
                 }
+            }
+        }
+    }
+
+    /// Somebody waits: what was in the way for a moment, or lost its connection, is tried again.
+    async fn flush_in_time(&mut self) -> Result<()> {
+        let (until, mut pause) = (Instant::now() + PATIENCE, GATHER);
+        loop {
+            match self.flush().await {
+                Err(error) if passes(&error) && Instant::now() + pause < until => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                flushed => return flushed,
             }
         }
     }
@@ -316,8 +337,7 @@ impl Flusher {
             if refused {
                 entry.set_gone();
             }
-            entry.durable.store(*wanted && !refused, Ordering::Release);
-            self.ledger.forget(entry);
+            self.ledger.settle(entry, *wanted && !refused);
         }
         Ok(())
     }
@@ -333,6 +353,12 @@ impl Flusher {
         // Closing lets go of everything, whatever could not be written before.
         closed.await.or(flushed)
     }
+}
+
+/// Whether an error is gone by itself: a lock that was waited for too long, or a database out of reach.
+fn passes(error: &Error) -> bool {
+    const LOCKED: [&str; 3] = ["55P03", "40P01", "40001"];
+    error.is_unavailable() || error.sqlstate().is_some_and(|state| LOCKED.contains(&state.as_str()))
 }
 
 /// The beats of a holder.
