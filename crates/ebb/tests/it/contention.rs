@@ -1,7 +1,5 @@
 //! Others at work on the same rows: what they hold is passed by, what they extend survives, what they move is found.
 
-use std::time::Duration;
-
 use ebb::spine::Status;
 use ebb_testkit::eventually;
 use sqlx::PgConnection;
