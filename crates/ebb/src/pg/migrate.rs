@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = migrations![
     15 "0015_derived",
     16 "0016_review",
     17 "0017_warn",
+    18 "0018_snapshot",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -22,6 +22,8 @@ pub(crate) struct Compiled {
     pub(crate) owner: String,
     pub(crate) oid: u32,
     pub(crate) role: Option<Ident>,
+    /// A copy is kept of what goes.
+    pub(crate) copies: bool,
 }
 
 /// The tree alone, with whatever stands in its way.
@@ -129,7 +131,8 @@ pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subj
         unless,
     };
     let role = policy.role.as_ref().map(Ident::new);
-    Ok(Compiled { root, tree, sets, owner: table.owner, oid, role })
+    let copies = subjects.snapshot_for.is_some();
+    Ok(Compiled { root, tree, sets, owner: table.owner, oid, role, copies })
 }
 
 /// Columns of the root that the policy keeps in step; whether each is a time.

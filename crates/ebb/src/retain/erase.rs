@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::compile::Compiled;
 use super::look;
-use super::store::rows::{self, Doomed, RootRow, Taken};
+use super::snapshot::{Copier, Gone, Kept};
+use super::store::rows::{self, Copied, Doomed, RootRow, Taken};
 use super::store::{self, Candidate, Erasure, Look, Place};
 use super::tree::{Column, Edge, EdgeAction};
 use crate::audit::{Moment, SubjectKey};
@@ -38,6 +39,8 @@ pub(crate) struct Erase {
     policy: String,
     compiled: Compiled,
     key: Arc<SubjectKey>,
+    /// Keeps a sealed copy of what goes, where the policy asks for one.
+    copier: Option<Copier>,
     progress: Progress,
     /// The state before the batch at work, for when its transaction is lost.
     began: Option<Progress>,
@@ -75,14 +78,16 @@ struct Done {
     unlinked: BTreeMap<usize, i64>,
     /// Events of it that were still to come.
     cancelled: i64,
+    copied: Vec<Copied>,
 }
 
 impl Erase {
-    pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>) -> Self {
+    pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
         Self {
             policy: policy.to_owned(),
             compiled,
             key,
+            copier,
             progress: Progress::default(),
             began: None,
             slow: None,
@@ -330,10 +335,10 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (taken, unlinked) = self.remove(connection, &doomed).await?;
+        let (mut taken, unlinked) = self.remove(connection, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut by_subject = vec![BTreeMap::new(); ready.len()];
-        for ((node, subject), rows) in &taken.0 {
+        for ((node, subject), rows) in &taken.counts {
             if let Some(tables) = by_subject.get_mut(*subject as usize) {
                 tables.insert(*node, *rows);
             }
@@ -347,16 +352,21 @@ impl Erase {
         let cancelled: HashMap<i32, i64> = cancelled.into_iter().collect();
         rows::end_savepoint(connection, true).await?;
         let of = |taken: &Taken, subject: usize| {
-            let mine = taken.0.iter().filter(|((_, whose), _)| *whose == subject as i32);
+            let mine = taken.counts.iter().filter(|((_, whose), _)| *whose == subject as i32);
             mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
         };
-        let done = ready.iter().zip(by_subject).enumerate();
+        let mut copied: Vec<Vec<Copied>> = vec![Vec::new(); ready.len()];
+        for row in taken.copied() {
+            copied[row.subject as usize].push(row);
+        }
+        let done = ready.iter().zip(by_subject).zip(copied).enumerate();
         Ok(done
-            .map(|(at, (ready, tables))| Done {
+            .map(|(at, ((ready, tables), copied))| Done {
                 ready: ready.clone(),
                 tables,
                 unlinked: of(&unlinked, at),
                 cancelled: cancelled.get(&(at as i32)).copied().unwrap_or(0),
+                copied,
             })
             .collect())
     }
@@ -423,7 +433,7 @@ impl Erase {
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.
     async fn remove(&self, connection: &mut PgConnection, doomed: &[Doomed]) -> Result<(Taken, Taken)> {
         let tree = &self.compiled.tree;
-        let (mut taken, mut unlinked) = (Taken::default(), Taken::default());
+        let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
         for component in tree.order.iter().rev() {
             for node in component {
                 for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
@@ -490,15 +500,20 @@ impl Erase {
         top.push(row.values.clone(), 0);
         rows::savepoint(connection).await?;
         match self.take_part(connection, &top).await {
-            Ok((taken, whole)) => {
+            Ok((mut taken, whole)) => {
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
                 rows::end_savepoint(connection, true).await?;
-                let rows: i64 = taken.0.values().sum();
+                let rows: i64 = taken.counts.values().sum();
                 let mut parts = Map::new();
-                for ((node, _), rows) in &taken.0 {
+                for ((node, _), rows) in &taken.counts {
                     parts.insert(tree.nodes[*node].relation.label(), (*rows).into());
                 }
                 store::add_rows(connection, candidate.id, rows, &parts.into()).await?;
+                if let Some(copier) = self.copier.as_ref().filter(|_| rows > 0) {
+                    let rows = self.named(taken.copied());
+                    let gone = Gone { deletion: candidate.id, rows, continues: true, last: false };
+                    copier.keep(connection, vec![gone]).await?;
+                }
                 if whole {
                     // Nothing is left below: the rest is small, and ends like any other subject.
                     let (id, now) = (candidate.id, row.deleted_at);
@@ -527,7 +542,7 @@ impl Erase {
 
     /// Deletes at most a bounded number of rows below a subject, deepest first. Whether nothing is left there.
     async fn take_part(&self, connection: &mut PgConnection, top: &Doomed) -> Result<(Taken, bool)> {
-        let mut taken = Taken::default();
+        let mut taken = Taken::copying(self.copier.is_some());
         let mut budget = LARGE;
         let whole = self.descend(connection, 0, top, &mut budget, &mut taken, 0).await?;
         Ok((taken, whole))
@@ -587,11 +602,12 @@ impl Erase {
     }
 
     /// The records of this batch, in its own transaction, without anything that was erased.
-    async fn record(&mut self, batch: &mut Batch, done: Vec<Done>) -> Result<u64> {
+    async fn record(&mut self, batch: &mut Batch, mut done: Vec<Done>) -> Result<u64> {
+        let kept = self.keep(batch.connection(), &mut done).await?;
         let mut erasures = Vec::with_capacity(done.len());
         let mut ids = Vec::with_capacity(done.len());
         let mut counts = Vec::with_capacity(done.len());
-        for done in &done {
+        for (at, done) in done.iter().enumerate() {
             let rows: i64 = done.tables.values().sum();
             let before: i64 =
                 done.ready.look.parts.as_object().into_iter().flatten().filter_map(|(_, rows)| rows.as_i64()).sum();
@@ -601,7 +617,7 @@ impl Erase {
                 subject: pseudonym(&self.key, &self.policy, &done.ready.candidate.subject_id),
                 rows: rows + before,
                 due_at: done.ready.look.due_at,
-                details: self.details(done),
+                details: self.details(done, kept.get(at)),
             });
         }
         let (claim, run) = (batch.claim.clone(), batch.run);
@@ -612,7 +628,24 @@ impl Erase {
         Ok(counts.iter().sum::<i64>().unsigned_abs())
     }
 
-    fn details(&self, done: &Done) -> Value {
+    /// Seals what went, where a copy is kept: one for each, in their order.
+    async fn keep(&self, connection: &mut PgConnection, done: &mut [Done]) -> Result<Vec<Kept>> {
+        let Some(copier) = &self.copier else { return Ok(Vec::new()) };
+        let gone = done.iter_mut().map(|done| Gone {
+            deletion: done.ready.candidate.id,
+            rows: self.named(std::mem::take(&mut done.copied)),
+            continues: done.ready.look.state == "erasing",
+            last: true,
+        });
+        copier.keep(connection, gone.collect()).await
+    }
+
+    fn named(&self, copied: Vec<Copied>) -> Vec<(String, String)> {
+        let nodes = &self.compiled.tree.nodes;
+        copied.into_iter().map(|copied| (nodes[copied.node].relation.label(), copied.row)).collect()
+    }
+
+    fn details(&self, done: &Done, kept: Option<&Kept>) -> Value {
         let tree = &self.compiled.tree;
         let named = |counts: &BTreeMap<usize, i64>| -> Value {
             let mut tables: Map<String, Value> = Map::new();
@@ -643,6 +676,9 @@ impl Erase {
         }
         if done.unlinked.values().any(|rows| *rows > 0) {
             details["unlinked"] = named(&done.unlinked);
+        }
+        if let Some(kept) = kept {
+            details["snapshot"] = json!({ "rows": kept.rows, "until": kept.until });
         }
         if done.cancelled > 0 {
             details["events_cancelled"] = done.cancelled.into();

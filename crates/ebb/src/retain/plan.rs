@@ -77,7 +77,7 @@ async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjec
     let by_table = |counts: rows::Taken| {
         let mut tables: Vec<(String, u64)> = Vec::new();
         for (node, table) in compiled.tree.nodes.iter().enumerate() {
-            let rows: i64 = counts.0.iter().filter(|((of, _), _)| *of == node).map(|(_, rows)| rows).sum();
+            let rows: i64 = counts.counts.iter().filter(|((of, _), _)| *of == node).map(|(_, rows)| rows).sum();
             if rows > 0 {
                 tables.push((table.relation.label(), rows.unsigned_abs()));
             }

@@ -107,7 +107,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
         ids.push(rows::id_parts(&id, compiled.root.key.len())?, 0);
         let (taken, unlinked) = super::look::would(connection, &compiled, &ids).await?;
         for (counts, named) in [(taken, &mut would_erase), (unlinked, &mut would_unlink)] {
-            for ((node, _), rows) in counts.0.into_iter().filter(|(_, rows)| *rows > 0) {
+            for ((node, _), rows) in counts.counts.into_iter().filter(|(_, rows)| *rows > 0) {
                 *named.entry(compiled.tree.nodes[node].relation.label()).or_default() += rows.unsigned_abs();
             }
         }

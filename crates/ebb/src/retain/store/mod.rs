@@ -1,6 +1,7 @@
 //! The SQL of retain over Ebb's own schema; [`rows`] has what is sent to users' tables.
 
 pub(crate) mod rows;
+pub(crate) mod snapshots;
 pub(crate) mod warnings;
 
 use serde_json::Value;

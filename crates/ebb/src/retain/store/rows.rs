@@ -404,17 +404,50 @@ pub(crate) async fn count_by(
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
 }
 
-/// Rows by node, and by subject.
+/// Rows by node, and by subject; the rows themselves where a copy is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Taken(pub(crate) HashMap<(usize, i32), i64>);
+pub(crate) struct Taken {
+    pub(crate) counts: HashMap<(usize, i32), i64>,
+    copy: Option<Vec<Copied>>,
+}
+
+/// A row that went, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) node: usize,
+    pub(crate) subject: i32,
+    pub(crate) row: String,
+}
 
 impl Taken {
+    /// Statements hand over the rows that they delete where a copy is wanted.
+    pub(crate) fn copying(copying: bool) -> Self {
+        Self { counts: HashMap::new(), copy: copying.then(Vec::new) }
+    }
+
+    pub(crate) fn copied(&mut self) -> Vec<Copied> {
+        self.copy.take().unwrap_or_default()
+    }
+
+    /// What a statement returns of a row `alias` that it deletes, and what is gathered of that for a subject.
+    fn wanted(&self, alias: &str) -> (String, &'static str) {
+        match self.copy {
+            None => (String::new(), ""),
+            Some(_) => (format!(", row_to_json({alias}.*)::text AS row"), ", array_agg(row)"),
+        }
+    }
+
+    /// Adds rows of (subject, count) and, where a copy is wanted, the rows themselves.
     pub(crate) fn add(&mut self, node: usize, rows: &[PgRow]) -> Result<i64> {
         let mut total = 0;
         for row in rows {
             let (subject, count): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-            *self.0.entry((node, subject)).or_default() += count;
+            *self.counts.entry((node, subject)).or_default() += count;
             total += count;
+            if let Some(copy) = self.copy.as_mut().filter(|_| row.len() > 2) {
+                let rows: Vec<String> = row.try_get(row.len() - 1)?;
+                copy.extend(rows.into_iter().map(|row| Copied { node, subject, row }));
+            }
         }
         Ok(total)
     }
@@ -433,17 +466,20 @@ pub(crate) async fn delete_through(
     let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let relation = &child.relation;
+    let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
     let gone = match limit {
-        None => format!("DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s", join.from, join.on),
+        None => {
+            format!("DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row}", join.from, join.on)
+        }
         // An address names a row only together with its leaf.
         Some(limit) => format!(
             "DELETE FROM {relation} AS d USING (SELECT n.tableoid AS leaf, n.ctid AS place, p.\"ebb:s\" AS s \
              FROM {relation} AS n JOIN {} ON {} LIMIT {limit} FOR UPDATE OF n) AS few \
-             WHERE d.tableoid = few.leaf AND d.ctid = few.place RETURNING few.s AS s",
+             WHERE d.tableoid = few.leaf AND d.ctid = few.place RETURNING few.s AS s{row}",
             join.from, join.on
         ),
     };
-    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*) FROM gone GROUP BY s");
+    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone GROUP BY s");
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     taken.add(edge.child, &rows)
 }
@@ -459,6 +495,7 @@ pub(crate) async fn delete_rows(
     let mut counts = Vec::new();
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
+    let (row, rows) = taken.wanted("n");
     for (at, (node, doomed)) in nodes.iter().enumerate() {
         let table = &tree.nodes[*node];
         let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
@@ -466,10 +503,10 @@ pub(crate) async fn delete_rows(
         let join = join(&key, &columns, first);
         first += join.arrays + 1;
         parts.push(format!(
-            "gone{at} AS (DELETE FROM {} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s)",
+            "gone{at} AS (DELETE FROM {} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
             table.relation, join.from, join.on
         ));
-        counts.push(format!("SELECT s, count(*), {at} FROM gone{at} GROUP BY s"));
+        counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at} GROUP BY s"));
         binds.push((values, &doomed.subjects));
     }
     let sql = format!("WITH {} {}", parts.join(", "), counts.join(" UNION ALL "));
@@ -477,12 +514,10 @@ pub(crate) async fn delete_rows(
     for (values, subjects) in &binds {
         query = bind(query, values, subjects);
     }
-    let rows = query.fetch_all(connection).await?;
     let mut total = 0;
-    for row in rows {
-        let (subject, count, at): (i32, i64, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        *taken.0.entry((nodes[at as usize].0, subject)).or_default() += count;
-        total += count;
+    for row in query.fetch_all(connection).await? {
+        let at: i32 = row.try_get(2)?;
+        total += taken.add(nodes[at as usize].0, std::slice::from_ref(&row))?;
     }
     Ok(total)
 }
