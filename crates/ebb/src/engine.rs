@@ -220,6 +220,9 @@ impl Engine {
                 retain::install(&mut tx, policy, by).await?;
             }
         }
+        for gone in changes.iter().filter(|change| change.kind == Kind::Retain && change.is_disable()) {
+            retain::withdraw(&mut tx, &gone.name).await?;
+        }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
             crate::once::remove_namespace(&mut tx, &gone.name).await?;
         }

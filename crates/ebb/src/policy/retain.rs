@@ -100,6 +100,8 @@ pub struct Subjects {
     pub snapshot_for: Option<Term>,
     /// How often the application's own soft deletes are looked for.
     pub mark_every: Duration,
+    /// A trigger on the table tells Ebb of them at once.
+    pub mark_at_once: bool,
     /// When subjects are erased.
     pub erase: Cadence,
 }
@@ -183,6 +185,7 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("children"),
     Scalar::Text("unnamed"),
     Scalar::Text("mark_every"),
+    Scalar::Plain("mark_at_once"),
     Scalar::Text("erase_at"),
     Scalar::Text("column"),
     Scalar::Text("unit"),
@@ -219,7 +222,7 @@ pub(super) const SCALARS: &[Scalar] = &[
 ];
 
 /// Keys that make sense for subjects only, and those for rows only.
-const OF_SUBJECTS: [&str; 17] = [
+const OF_SUBJECTS: [&str; 18] = [
     "grace",
     "status",
     "mirror",
@@ -227,6 +230,7 @@ const OF_SUBJECTS: [&str; 17] = [
     "children",
     "unnamed",
     "mark_every",
+    "mark_at_once",
     "erase_at",
     "warn_before",
     "spread",
@@ -385,6 +389,7 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
     let warning = warning::read(r, spec, grace);
     let snapshot_for = read_snapshot(r);
     let mark_every = r.duration("mark_every", "\"1h\"", Duration::from_secs(1)..=YEAR);
+    let mark_at_once = r.flag("mark_at_once", false);
     let erase = read_erase(r, spec, window);
     Some(Subjects {
         deleted_at: String::new(),
@@ -397,6 +402,7 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
         warning,
         snapshot_for,
         mark_every: mark_every.unwrap_or(HOUR),
+        mark_at_once,
         erase,
     })
 }

@@ -23,6 +23,7 @@ mod store;
 mod subject;
 mod tenant;
 mod tree;
+mod trigger;
 mod warn;
 pub(crate) mod work;
 
@@ -72,6 +73,7 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     if let Some(subjects) = policy.subjects() {
         let compiled = compile::compile(connection, policy, subjects).await?;
         subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
+        trigger::follow(connection, policy, &compiled).await?;
         gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
         let tree = compiled.tree.shape();
         let erased = tree.tables.iter().filter(|table| table.erased);
@@ -97,6 +99,18 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
     Ok(())
+}
+
+/// Takes away what a policy put on its table: it left the file.
+pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    trigger::remove(connection, policy).await
+}
+
+/// Whether the trigger that a policy asks for is not there, or is switched off.
+pub(crate) async fn lacks_trigger(connection: &mut PgConnection, policy: &Retain) -> Result<bool> {
+    let Some(subjects) = policy.subjects() else { return Ok(false) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    trigger::is_missing(connection, policy, &compiled).await
 }
 
 /// The policies that are about subjects.

@@ -2,6 +2,7 @@
 
 pub(crate) mod rows;
 pub(crate) mod snapshots;
+pub(crate) mod triggers;
 pub(crate) mod warnings;
 
 use serde_json::Value;
