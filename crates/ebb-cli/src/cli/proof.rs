@@ -132,9 +132,12 @@ pub(crate) async fn open(context: &Context, args: OpenArgs) -> Result<Outcome> {
     let snapshot = retain::open_snapshot(&mut tx, &keys, deletion, &args.reason, &by).await?;
     // On record before anything is shown.
     tx.commit().await?;
-    let mut tx = context.begin().await?;
     for part in 0..snapshot.parts() {
-        output::bytes(snapshot.part(&mut tx, part).await?.as_bytes())?;
+        // A transaction each: whoever reads the output may take their time.
+        let mut tx = context.begin().await?;
+        let rows = snapshot.part(&mut tx, part).await?;
+        tx.rollback().await?;
+        output::bytes(rows.as_bytes())?;
     }
     if !snapshot.complete {
         eprintln!("this subject goes in parts and is not gone yet: there will be more");

@@ -29,7 +29,9 @@ async fn the_seven_policies_and_one_subject() {
     assert!(plan.contains("public.sessions (user_id) -> public.users (id): delete (ON DELETE CASCADE)"), "{plan}");
     assert!(plan.contains("public.user_profiles: its column id looks like an id of public.users"), "{plan}");
     assert!(
-        plan.contains("policy consent_records keeps its rows for 365d: they stay, and user_id becomes null"),
+        plan.contains(
+            "policy consent_records keeps its rows for 365d: those stay until then, and user_id becomes null"
+        ),
         "{plan}"
     );
 

@@ -12,6 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::merkle::Hash;
+use super::period::ClosingKey;
 use crate::{Error, Result};
 
 const SIGNING_HEADER: &str = "# Ebb audit signing key (Ed25519 seed, hex). Secret: keep it out of the database.";
@@ -175,6 +176,11 @@ impl SubjectKey {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
         mac.update(id);
         mac.finalize().into_bytes().into()
+    }
+
+    /// A key for closing what only whoever has this key may read.
+    pub(crate) fn closing(&self, purpose: &str) -> ClosingKey {
+        ClosingKey::from_bytes(self.pseudonym(format!("ebb closing key\0{purpose}").as_bytes()))
     }
 
     /// Whether this is what [`SubjectKey::pseudonym`] makes of it; takes as long whatever the answer is.

@@ -44,7 +44,7 @@ const MIGRATIONS: &[Migration] = migrations![
     16 "0016_review",
     17 "0017_warn",
     18 "0018_snapshot",
-    19 "0019_at_once",
+    19 "0019_subjects",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -15,12 +15,13 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::compile::Compiled;
-use super::look;
-use super::snapshot::{Copier, Gone, Kept};
+use super::snapshot::{Copier, Gone, Sealed};
+use super::store::late::LatePlace;
 use super::store::rows::{self, Copied, Doomed, RootRow, Taken};
 use super::store::{self, Candidate, Erasure, Look, Place};
-use super::tree::{Column, Edge, EdgeAction};
-use crate::audit::{Moment, SubjectKey};
+use super::tree::{Column, Edge, EdgeAction, Kept, Tree};
+use super::{late, look};
+use crate::audit::{Entry, Moment, SubjectKey};
 use crate::gate::{self, Held};
 use crate::pg::Ident;
 use crate::spine::batch::Batch;
@@ -59,6 +60,8 @@ struct Progress {
     large_last: bool,
     large_done: bool,
     due_done: bool,
+    after_late: LatePlace,
+    late_done: bool,
     subjects: u64,
     skipped: u64,
 }
@@ -106,11 +109,16 @@ impl Erase {
             store::claim_large(batch.connection(), slow).await?;
             return Ok(Outcome { changed: 0, more: true });
         }
+        if self.progress.large_done && self.progress.due_done {
+            let changed = self.late(batch).await?;
+            return Ok(Outcome { changed, more: !self.progress.late_done });
+        }
         // Large subjects take turns with the others.
         let large = (!self.progress.large_last || self.progress.due_done) && !self.progress.large_done;
         self.progress.large_last = !self.progress.large_last;
         let changed = if large { self.part(batch).await? } else { self.whole(batch).await? };
-        Ok(Outcome { changed, more: !(self.progress.large_done && self.progress.due_done) })
+        let done = self.progress.large_done && self.progress.due_done;
+        Ok(Outcome { changed, more: !done || late::links(&self.compiled.tree).next().is_some() })
     }
 
     /// The next due subjects, as many as fit, each as a whole.
@@ -335,7 +343,7 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (mut taken, unlinked) = self.remove(connection, &doomed).await?;
+        let (mut taken, unlinked) = self.remove(connection, tree, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut by_subject = vec![BTreeMap::new(); ready.len()];
         for ((node, subject), rows) in &taken.counts {
@@ -391,14 +399,14 @@ impl Erase {
     async fn spares(&self, connection: &mut PgConnection, node: usize, rows: &Doomed) -> Result<()> {
         let table = &self.compiled.tree.nodes[node];
         let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
-        self.none_held(connection, node, (&table.read, &key, &key), rows).await
+        self.none_held(connection, node, (&table.read, &key, &key), rows, None).await
     }
 
     /// The same for rows that refer to the given rows of an edge's parent.
     async fn spares_behind(&self, connection: &mut PgConnection, edge: &Edge, parents: &Doomed) -> Result<()> {
         let read = self.compiled.tree.nodes[edge.parent].read.as_slice();
         let link = (read, edge.parent_columns.as_slice(), edge.child_columns.as_slice());
-        self.none_held(connection, edge.child, link, parents).await
+        self.none_held(connection, edge.child, link, parents, edge.kept.as_ref()).await
     }
 
     /// Under the node's own rights: a role for erasing need not see who is on hold.
@@ -408,6 +416,7 @@ impl Erase {
         node: usize,
         (read, wanted, of): (&[Column], &[Ident], &[Ident]),
         rows: &Doomed,
+        kept: Option<&Kept>,
     ) -> Result<()> {
         let relation = &self.compiled.tree.nodes[node].relation;
         let label = relation.label();
@@ -417,7 +426,10 @@ impl Erase {
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         for held in held {
-            for condition in held.erased(&Ident::new("n")) {
+            for mut condition in held.erased(&Ident::new("n")) {
+                if let Some(kept) = kept {
+                    condition = format!("({condition}) AND ({}) IS NOT TRUE", kept.condition);
+                }
                 let found = rows::any(connection, relation, (read, wanted, of), rows, &condition).await;
                 if found.map_err(|error| gate::explain(error, std::slice::from_ref(held)))? {
                     let policy = &held.policy;
@@ -431,8 +443,7 @@ impl Erase {
     }
 
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.
-    async fn remove(&self, connection: &mut PgConnection, doomed: &[Doomed]) -> Result<(Taken, Taken)> {
-        let tree = &self.compiled.tree;
+    async fn remove(&self, connection: &mut PgConnection, tree: &Tree, doomed: &[Doomed]) -> Result<(Taken, Taken)> {
         let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
         for component in tree.order.iter().rev() {
             for node in component {
@@ -601,9 +612,99 @@ impl Erase {
         .boxed()
     }
 
+    /// Looks once more behind the links of subjects that are gone, once whoever was under way then has ended.
+    async fn late(&mut self, batch: &mut Batch) -> Result<u64> {
+        let some = batch.size.max(1);
+        let found = store::late::next(batch.connection(), &self.policy, self.progress.after_late, some).await?;
+        let Some(last) = found.last() else {
+            self.progress.late_done = true;
+            return Ok(0);
+        };
+        let horizon = last.horizon;
+        self.progress.after_late = (horizon, last.id);
+        let (roots, opened) = late::open(&self.key, &self.policy, &self.compiled.tree, &found);
+        let connection = batch.connection();
+        rows::savepoint(connection).await?;
+        match self.take_late(connection, roots, horizon).await {
+            Ok(taken) => {
+                rows::end_savepoint(connection, true).await?;
+                store::late::forget(connection, &opened).await?;
+                let rows: i64 = taken.values().sum();
+                if rows > 0 {
+                    self.record_late(batch, rows, &taken).await?;
+                }
+                Ok(rows.unsigned_abs())
+            }
+            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
+            // A hold, a lock, a trigger: what came late is looked at by the next run.
+            Err(error) => {
+                rows::end_savepoint(connection, false).await?;
+                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+                tracing::warn!(policy = self.policy, error = %error, "Rows that came late could not be erased");
+                self.progress.skipped += 1;
+                Ok(0)
+            }
+        }
+    }
+
+    async fn take_late(
+        &self,
+        connection: &mut PgConnection,
+        roots: Doomed,
+        horizon: i64,
+    ) -> Result<BTreeMap<usize, i64>> {
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let theirs = late::taken_over(connection, &self.compiled, &roots).await?;
+        let mut ours = Doomed::with(roots.columns.len());
+        for at in (0..roots.len()).filter(|at| !theirs.contains(&roots.subjects[*at])) {
+            ours.push(roots.row(at), roots.subjects[at]);
+        }
+        let tree = late::narrowed(&self.compiled.tree, horizon);
+        let doomed = look::collect(connection, &tree, ours, true).await?;
+        for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+            self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
+        }
+        let (taken, _) = self.remove(connection, &tree, &doomed).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let mut tables = BTreeMap::new();
+        for ((node, _), rows) in taken.counts {
+            *tables.entry(node).or_default() += rows;
+        }
+        Ok(tables)
+    }
+
+    async fn record_late(&self, batch: &mut Batch, rows: i64, tables: &BTreeMap<usize, i64>) -> Result<()> {
+        let claim = batch.claim.clone();
+        let mut entry = Entry::new("erase_late", "ebb");
+        entry.policy = Some(self.policy.clone());
+        entry.policy_version = Some(claim.policy_version);
+        entry.relation = Some(claim.unit.leaf.clone());
+        entry.rows = rows;
+        entry.run = Some(batch.run);
+        entry.node = Some(claim.node);
+        entry.details = json!({ "tables": self.by_table(tables) });
+        entry.insert(batch.connection()).await?;
+        Ok(())
+    }
+
+    /// Remembers links without a foreign key: whoever is under way now may still add rows behind them.
+    async fn remember_links(&self, connection: &mut PgConnection, done: &[Done]) -> Result<()> {
+        let (mut deletions, mut sealed) = (Vec::new(), Vec::new());
+        if late::links(&self.compiled.tree).next().is_some() {
+            for done in done {
+                let values = &done.ready.row.values;
+                if let Some(closed) = late::close(&self.key, &self.policy, &self.compiled.tree, values)? {
+                    deletions.push(done.ready.candidate.id);
+                    sealed.push(closed);
+                }
+            }
+        }
+        store::late::add(connection, &self.policy, &deletions, &sealed).await
+    }
+
     /// The records of this batch, in its own transaction, without anything that was erased.
     async fn record(&mut self, batch: &mut Batch, mut done: Vec<Done>) -> Result<u64> {
-        let kept = self.keep(batch.connection(), &mut done).await?;
+        let sealed = self.keep(batch.connection(), &mut done).await?;
         let mut erasures = Vec::with_capacity(done.len());
         let mut ids = Vec::with_capacity(done.len());
         let mut counts = Vec::with_capacity(done.len());
@@ -617,19 +718,20 @@ impl Erase {
                 subject: pseudonym(&self.key, &self.policy, &done.ready.candidate.subject_id),
                 rows: rows + before,
                 due_at: done.ready.look.due_at,
-                details: self.details(done, kept.get(at)),
+                details: self.details(done, sealed.get(at)),
             });
         }
         let (claim, run) = (batch.claim.clone(), batch.run);
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
         store::record_erasures(batch.connection(), about, (run, &claim.node), &erasures).await?;
         store::close_erased(batch.connection(), &ids, &counts).await?;
+        self.remember_links(batch.connection(), &done).await?;
         self.progress.subjects += done.len() as u64;
         Ok(counts.iter().sum::<i64>().unsigned_abs())
     }
 
     /// Seals what went, where a copy is kept: one for each, in their order.
-    async fn keep(&self, connection: &mut PgConnection, done: &mut [Done]) -> Result<Vec<Kept>> {
+    async fn keep(&self, connection: &mut PgConnection, done: &mut [Done]) -> Result<Vec<Sealed>> {
         let Some(copier) = &self.copier else { return Ok(Vec::new()) };
         let gone = done.iter_mut().map(|done| Gone {
             deletion: done.ready.candidate.id,
@@ -645,15 +747,15 @@ impl Erase {
         copied.into_iter().map(|copied| (nodes[copied.node].relation.label(), copied.row)).collect()
     }
 
-    fn details(&self, done: &Done, kept: Option<&Kept>) -> Value {
-        let tree = &self.compiled.tree;
-        let named = |counts: &BTreeMap<usize, i64>| -> Value {
-            let mut tables: Map<String, Value> = Map::new();
-            for (node, rows) in counts.iter().filter(|(_, rows)| **rows > 0) {
-                tables.insert(tree.nodes[*node].relation.label(), (*rows).into());
-            }
-            tables.into()
-        };
+    fn by_table(&self, counts: &BTreeMap<usize, i64>) -> Value {
+        let mut tables: Map<String, Value> = Map::new();
+        for (node, rows) in counts.iter().filter(|(_, rows)| **rows > 0) {
+            tables.insert(self.compiled.tree.nodes[*node].relation.label(), (*rows).into());
+        }
+        tables.into()
+    }
+
+    fn details(&self, done: &Done, sealed: Option<&Sealed>) -> Value {
         let look = &done.ready.look;
         let mut details = json!({
             "deletion": done.ready.candidate.id,
@@ -661,7 +763,7 @@ impl Erase {
             "due_at": look.due_at,
             "erased_at": look.now,
             "expedited": look.expedited,
-            "tables": named(&done.tables),
+            "tables": self.by_table(&done.tables),
         });
         // What went before, in parts, where the subject was a large one.
         for (table, rows) in look.parts.as_object().into_iter().flatten() {
@@ -675,10 +777,10 @@ impl Erase {
             details["tenant"] = tenant.as_str().into();
         }
         if done.unlinked.values().any(|rows| *rows > 0) {
-            details["unlinked"] = named(&done.unlinked);
+            details["unlinked"] = self.by_table(&done.unlinked);
         }
-        if let Some(kept) = kept {
-            details["snapshot"] = json!({ "rows": kept.rows, "until": kept.until });
+        if let Some(sealed) = sealed {
+            details["snapshot"] = json!({ "rows": sealed.rows, "until": sealed.until });
         }
         if done.cancelled > 0 {
             details["events_cancelled"] = done.cancelled.into();

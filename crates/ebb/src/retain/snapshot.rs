@@ -44,7 +44,7 @@ pub(crate) struct Gone {
 
 /// What the audit says about a copy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct Sealed {
     pub(crate) until: Moment,
     pub(crate) rows: i64,
 }
@@ -101,10 +101,10 @@ impl Copier {
     }
 
     /// Seals what went, in the transaction in which it did. Returns what the audit says of each.
-    pub(crate) async fn keep(&self, connection: &mut PgConnection, gone: Vec<Gone>) -> Result<Vec<Kept>> {
-        let (mut added, mut kept) = (Added::default(), Vec::with_capacity(gone.len()));
+    pub(crate) async fn keep(&self, connection: &mut PgConnection, gone: Vec<Gone>) -> Result<Vec<Sealed>> {
+        let (mut added, mut sealed) = (Added::default(), Vec::with_capacity(gone.len()));
         if gone.is_empty() {
-            return Ok(kept);
+            return Ok(sealed);
         }
         let current = self.key(connection).await?;
         for gone in gone {
@@ -118,16 +118,16 @@ impl Copier {
             let ends = contents.len() - 1;
             for (at, content) in contents.into_iter().enumerate() {
                 let last = gone.last && at == ends;
-                let sealed = key.close(&content, &place(deletion, snapshot.parts, last))?;
-                added.parts.push((deletion, snapshot.parts, snapshot.until, sealed));
+                let closed = key.close(&content, &place(deletion, snapshot.parts, last))?;
+                added.parts.push((deletion, snapshot.parts, snapshot.until, closed));
                 snapshot.parts += 1;
             }
             snapshot.complete = gone.last;
-            kept.push(Kept { until: snapshot.until, rows: snapshot.rows });
+            sealed.push(Sealed { until: snapshot.until, rows: snapshot.rows });
             added.snapshots.push((deletion, snapshot));
         }
         store::put(connection, &self.policy, &added).await?;
-        Ok(kept)
+        Ok(sealed)
     }
 
     fn begin(&self, current: &PeriodKey, deletion: Uuid) -> Result<(StoredSnapshot, ClosingKey)> {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
+use super::keeper::Keeper;
 use crate::pg::{Ident, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
@@ -54,9 +55,23 @@ pub(crate) struct Edge {
     pub(crate) parent_columns: Vec<Ident>,
     pub(crate) action: EdgeAction,
     pub(crate) on_delete: Option<OnDelete>,
+    /// Where rows go: those that stay all the same.
+    pub(crate) kept: Option<Kept>,
+    /// A condition on its rows `n`, where only some are looked at.
+    pub(crate) only: Option<String>,
     /// Values that tell parents apart: otherwise two subjects may share one.
     pub(crate) distinct: bool,
     loose: bool,
+}
+
+/// Rows that a policy of their own keeps longer than their subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) policy: String,
+    /// What is true of such a row `n`.
+    pub(crate) condition: String,
+    /// The link's columns that become null.
+    pub(crate) columns: Vec<Ident>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,15 +105,6 @@ pub struct Finding {
     pub message: String,
     /// What mends it.
     pub fix: Option<String>,
-}
-
-/// Another policy that keeps rows of a table.
-#[derive(Debug, Clone)]
-pub(crate) struct Keeper {
-    pub(crate) table: u32,
-    pub(crate) policy: String,
-    pub(crate) retention: Term,
-    pub(crate) floor: Option<Term>,
 }
 
 /// What the policy says about its tree, with names resolved.
@@ -213,7 +219,8 @@ impl<'a> Builder<'a> {
                     return Ok(());
                 }
             }
-            let action = self.action(*table, &child.columns, &child.action, None);
+            let (wish, kept) = self.kept_longer(*table, &child.columns, child.action.clone(), true)?;
+            let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
             let edge = Edge {
                 key: None,
@@ -222,6 +229,8 @@ impl<'a> Builder<'a> {
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
                 on_delete: None,
+                kept,
+                only: None,
                 distinct,
                 loose: true,
                 action,
@@ -313,7 +322,7 @@ impl<'a> Builder<'a> {
             }
         };
         let refused = wish == ChildAction::Keep && named.is_none();
-        let wish = self.kept_longer(key, wish, named.is_some())?;
+        let (wish, kept) = self.kept_longer(key.child, &key.set_columns, wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
@@ -325,6 +334,8 @@ impl<'a> Builder<'a> {
             child_columns: idents(&key.child_columns),
             parent_columns: idents(&key.parent_columns),
             on_delete: Some(key.on_delete),
+            kept,
+            only: None,
             distinct: true,
             loose: key.deferrable || nullable,
             action,
@@ -342,33 +353,51 @@ impl<'a> Builder<'a> {
         found.map(|(at, (_, child))| (at, *child))
     }
 
-    /// Rows that another policy keeps longer stay, without their link.
-    fn kept_longer(&mut self, key: &ForeignKey, wish: ChildAction, named: bool) -> Result<ChildAction> {
-        if wish != ChildAction::Delete {
-            return Ok(wish);
-        }
-        let grace = self.wishes.grace.approximate();
-        let floor = |keeper: &&Keeper| keeper.floor.is_some_and(|floor| floor.approximate() > grace);
-        let of_table = self.wishes.keepers.iter().filter(|keeper| keeper.table == key.child);
-        let longer: Vec<&Keeper> =
-            of_table.filter(|keeper| floor(keeper) || (!named && keeper.retention.approximate() > grace)).collect();
-        let Some(keeper) = longer.first() else { return Ok(wish) };
-        let table = self.table(key.child)?;
+    /// Rows that policies of their own keep longer stay, without their link: all of them where they are subjects, otherwise
+    /// those whose own term is not over.
+    fn kept_longer(
+        &mut self,
+        child: u32,
+        columns: &[String],
+        wish: ChildAction,
+        named: bool,
+    ) -> Result<(ChildAction, Option<Kept>)> {
+        let wishes: &'a Wishes<'a> = self.wishes;
+        let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
+        let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
+        let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };
+        let table = self.table(child)?;
         let (relation, policy, term) =
             (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
-        let nullable = key.set_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
-        let columns = key.child_columns.join(", ");
-        if named || !nullable {
+        let nullable: Vec<String> =
+            columns.iter().filter(|name| table.column(name).is_some_and(|column| !column.not_null)).cloned().collect();
+        let list = columns.join(", ");
+        if nullable.is_empty() {
             let message = format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
             let fix = format!(
-                "name an action for {columns} that leaves them: nullify (the column must allow null) or anonymize"
+                "name an action for {list} that leaves them: nullify (the column must allow null) or anonymize"
             );
             self.refuse(&relation, message, Some(fix));
-            return Ok(wish);
+            return Ok((wish, None));
         }
-        let message = format!("policy {policy} keeps its rows for {term}: they stay, and {columns} becomes null");
+        let stays: Option<Vec<String>> = longer.iter().map(|keeper| keeper.stays(named)).collect();
+        let (which, decided) = match stays {
+            None if named => {
+                let message =
+                    format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
+                self.refuse(&relation, message, Some(format!("name an action for {list} that leaves them")));
+                return Ok((wish, None));
+            }
+            None => ("they stay", (ChildAction::Nullify, None)),
+            Some(stays) => {
+                let condition = stays.join(" OR ");
+                let kept = Kept { policy: policy.clone(), condition, columns: idents(&nullable) };
+                ("those stay until then", (wish, Some(kept)))
+            }
+        };
+        let message = format!("policy {policy} keeps its rows for {term}: {which}, and {list} becomes null");
         self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
-        Ok(ChildAction::Nullify)
+        Ok(decided)
     }
 
     /// The action for a link over `columns`, refused where a constraint forbids it.
@@ -591,6 +620,7 @@ impl Tree {
             foreign_key: edge.key.clone(),
             on_delete: edge.on_delete.map(|on_delete| on_delete.words().to_owned()),
             action: edge.action.word().to_owned(),
+            kept_by: edge.kept.as_ref().map(|kept| kept.policy.clone()),
         }
     }
 
@@ -665,6 +695,9 @@ pub struct ShapeEdge {
     pub on_delete: Option<String>,
     /// What Ebb does.
     pub action: String,
+    /// The policy whose rows stay while it keeps them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<String>,
 }
 
 impl std::fmt::Display for ShapeEdge {
@@ -677,7 +710,8 @@ impl std::fmt::Display for ShapeEdge {
             self.parent,
             self.references.join(", "),
             self.action
-        )
+        )?;
+        self.kept_by.iter().try_for_each(|policy| write!(f, ", nullify while policy {policy} keeps it"))
     }
 }
 
@@ -685,8 +719,14 @@ impl Shape {
     /// What another shape has more, less or otherwise, in words.
     pub(crate) fn differences(&self, now: &Shape) -> Vec<String> {
         let mut said = Vec::new();
-        said.extend(now.edges.iter().filter(|edge| !self.edges.contains(edge)).map(|edge| format!("new: {edge}")));
-        said.extend(self.edges.iter().filter(|edge| !now.edges.contains(edge)).map(|edge| format!("gone: {edge}")));
+        // That rows stay for longer needs nobody's consent; that they do not any more does.
+        let fewer = |edge: &ShapeEdge| ShapeEdge { kept_by: None, ..edge.clone() };
+        let known = |edge: &&ShapeEdge| self.edges.contains(edge) || self.edges.contains(&fewer(edge));
+        let still = |edge: &&ShapeEdge| {
+            now.edges.iter().any(|now| now == *edge || (edge.kept_by.is_none() && fewer(now) == **edge))
+        };
+        said.extend(now.edges.iter().filter(|edge| !known(edge)).map(|edge| format!("new: {edge}")));
+        said.extend(self.edges.iter().filter(|edge| !still(edge)).map(|edge| format!("gone: {edge}")));
         for table in now.tables.iter().filter(|table| !self.tables.contains(table)) {
             let triggers = if table.triggers.is_empty() {
                 String::new()

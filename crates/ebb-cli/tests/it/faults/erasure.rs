@@ -61,9 +61,13 @@ async fn assert_copied(db: &TestDatabase, keys: &TempDir) {
     for deletion in deletions {
         let mut tx = opened.read().await.unwrap();
         let snapshot = ebb::retain::open_snapshot(&mut tx, &keys, deletion, "a test", "test").await.unwrap();
+        tx.commit().await.unwrap();
         assert!(snapshot.complete);
         for part in 0..snapshot.parts() {
+            // A transaction each: on a busy machine one that waits for the next insert is idle for too long.
+            let mut tx = opened.read().await.unwrap();
             let lines = snapshot.part(&mut tx, part).await.unwrap();
+            tx.commit().await.unwrap();
             let array = format!("[{}]", lines.trim_end().replace('\n', ","));
             let add = "INSERT INTO copied SELECT l ->> 'table', (l -> 'row' ->> 'id')::int8 FROM json_array_elements($1::json) l";
             sqlx::query(add).bind(array).execute(db.pool()).await.unwrap();

@@ -1,5 +1,6 @@
 //! The SQL of retain over Ebb's own schema; [`rows`] has what is sent to users' tables.
 
+pub(crate) mod late;
 pub(crate) mod rows;
 pub(crate) mod snapshots;
 pub(crate) mod triggers;

@@ -159,6 +159,28 @@ fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Ve
     Ok((columns, values))
 }
 
+/// Which rows behind an edge, where a policy of their own keeps some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    Go,
+    Stay,
+}
+
+impl Rows {
+    /// The join of an edge's rows with their parents, and of those the ones that are meant.
+    fn behind(self, edge: &Edge, join: &Join) -> String {
+        let on = match &edge.only {
+            None => join.on.clone(),
+            Some(only) => format!("{} AND {only}", join.on),
+        };
+        match (&edge.kept, self) {
+            (None, _) => on,
+            (Some(kept), Self::Go) => format!("{on} AND ({}) IS NOT TRUE", kept.condition),
+            (Some(kept), Self::Stay) => format!("{on} AND ({})", kept.condition),
+        }
+    }
+}
+
 fn bind<'q>(
     mut query: sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>,
     values: &[&'q [Option<String>]],
@@ -239,6 +261,7 @@ pub(crate) async fn count_distinct(
     connection: &mut PgConnection,
     tree: &Tree,
     edges: &[(&Edge, &Doomed)],
+    which: Rows,
 ) -> Result<i64> {
     let mut parts = Vec::new();
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
@@ -248,7 +271,8 @@ pub(crate) async fn count_distinct(
         let join = join(&edge.child_columns, &columns, first);
         first += join.arrays + 1;
         let child = &tree.nodes[edge.child].relation;
-        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {}", join.from, join.on));
+        let on = which.behind(edge, &join);
+        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
         binds.push((values, &parents.subjects));
     }
     if parts.is_empty() {
@@ -343,7 +367,7 @@ pub(crate) async fn collect(
         texts(&child.read),
         child.relation,
         join.from,
-        join.on
+        Rows::Go.behind(edge, &join)
     );
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     let mut doomed = Doomed::with(child.read.len());
@@ -367,7 +391,9 @@ pub(crate) async fn count(
     let join = join(&edge.child_columns, &columns, 1);
     let sql = format!(
         "SELECT count(*) FROM (SELECT FROM {} AS n JOIN {} ON {} LIMIT {most}) AS found",
-        child.relation, join.from, join.on
+        child.relation,
+        join.from,
+        Rows::Go.behind(edge, &join)
     );
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
@@ -466,17 +492,18 @@ pub(crate) async fn delete_through(
     let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let relation = &child.relation;
+    let on = Rows::Go.behind(edge, &join);
     let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
     let gone = match limit {
         None => {
-            format!("DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row}", join.from, join.on)
+            format!("DELETE FROM {relation} AS n USING {} WHERE {on} RETURNING p.\"ebb:s\" AS s{row}", join.from)
         }
         // An address names a row only together with its leaf.
         Some(limit) => format!(
             "DELETE FROM {relation} AS d USING (SELECT n.tableoid AS leaf, n.ctid AS place, p.\"ebb:s\" AS s \
-             FROM {relation} AS n JOIN {} ON {} LIMIT {limit} FOR UPDATE OF n) AS few \
+             FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
              WHERE d.tableoid = few.leaf AND d.ctid = few.place RETURNING few.s AS s{row}",
-            join.from, join.on
+            join.from
         ),
     };
     let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone GROUP BY s");
@@ -541,10 +568,16 @@ pub(crate) async fn unlink(
         child.relation,
         list.join(", "),
         join.from,
-        join.on
+        Rows::Stay.behind(edge, &join)
     );
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     taken.add(edge.child, &rows)
+}
+
+/// Whether a row `n` was written by a transaction that began before a horizon, counted in 32 bits as rows have it.
+pub(crate) fn begun_before(horizon: i64) -> String {
+    let horizon = horizon.rem_euclid(1 << 32);
+    format!("(n.xmin::text::int8 - {horizon} + 6442450944) % 4294967296 < 2147483648")
 }
 
 /// What an anonymized column is set to, as SQL.

@@ -3,9 +3,11 @@
 mod at_once;
 mod events;
 mod gates;
+mod late;
 mod life;
 mod mail;
 mod model;
+mod own_terms;
 mod review;
 mod schema;
 mod sealed;
