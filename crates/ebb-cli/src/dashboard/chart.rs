@@ -3,10 +3,10 @@
 
 use ebb::audit::Moment;
 use ebb::schedule::Lateness;
-use ebb::view::{Hour, Sample};
+use ebb::view::{Hour, Rest, Sample};
 use maud::{Markup, html};
 
-use super::text::{count, number, span};
+use super::text::{count, number, seconds, span};
 use super::upcoming::Ahead;
 
 const WIDTH: f64 = 560.0;
@@ -61,6 +61,60 @@ pub(super) fn line(samples: &[Sample], what: &str) -> Markup {
             text x=(WIDTH) y=(HEIGHT - 3.0) text-anchor="end" { (clock(last.at)) " UTC" }
         }
     }
+}
+
+/// Reasons that get a colour of their own; what is left shares the last.
+const COLOURS: usize = 5;
+
+/// How long runs rested hour by hour, the reasons on top of each other.
+pub(super) fn rests(hours: &[Hour], rests: &[Rest]) -> Markup {
+    let mut reasons: Vec<(&str, f64)> = Vec::new();
+    for rest in rests {
+        match reasons.iter_mut().find(|(reason, _)| *reason == rest.reason) {
+            Some((_, total)) => *total += rest.seconds,
+            None => reasons.push((&rest.reason, rest.seconds)),
+        }
+    }
+    reasons.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let total: f64 = reasons.iter().map(|(_, seconds)| seconds).sum();
+    if total == 0.0 {
+        return html! { div.empty { "Nothing held work up: no veto, budget or pause in this time." } };
+    }
+    let colour = |reason: &str| reasons.iter().position(|(known, _)| *known == reason).unwrap_or(0).min(COLOURS);
+    let of = |at: Moment| rests.iter().filter(move |rest| rest.at == at);
+    let sums: Vec<f64> = hours.iter().map(|hour| of(hour.at).map(|rest| rest.seconds).sum()).collect();
+    let most = sums.iter().copied().fold(1.0, f64::max);
+    let (wide, step) = (2.0 * WIDTH, 2.0 * WIDTH / hours.len().max(1) as f64);
+    html! {
+        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ "Work rested for " (seconds(total)) " in all" } {
+            line.axis x1="0" x2=(wide) y1=(FLOOR) y2=(FLOOR) {}
+            @for (i, hour) in hours.iter().enumerate() {
+                @let x = i as f64 * step + step * 0.12;
+                g {
+                    title { (label(hour.at)) @for rest in of(hour.at) { ", " (rest.reason) " " (seconds(rest.seconds)) } }
+                    rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
+                    @for (below, rest) in stacked(of(hour.at)) {
+                        @let (top, height) = ((below + rest.seconds) / most * (FLOOR - 14.0), rest.seconds / most * (FLOOR - 14.0));
+                        rect class={ "why" (colour(&rest.reason)) } x=(round(x)) y=(round(FLOOR - top)) width=(round(step * 0.76)) height=(round(height.max(1.0))) {}
+                    }
+                }
+                @if i % 6 == 0 { text x=(round(x)) y=(HEIGHT - 3.0) { (clock(hour.at)) } }
+            }
+            text x="0" y="11" { (seconds(most)) }
+        }
+        p.legend { @for (reason, total) in &reasons { span class={ "why" (colour(reason)) } { (reason.replace('_', " ")) ", " (seconds(*total)) } } }
+    }
+}
+
+/// Each with the sum of those before it.
+fn stacked<'a>(rests: impl Iterator<Item = &'a Rest>) -> Vec<(f64, &'a Rest)> {
+    let mut top = 0.0;
+    rests
+        .map(|rest| {
+            top += rest.seconds;
+            (top - rest.seconds, rest)
+        })
+        .collect()
 }
 
 /// How late deliveries were, step by step.

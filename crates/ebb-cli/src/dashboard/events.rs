@@ -32,7 +32,7 @@ pub(super) async fn page(
     Query(search): Query<Search>,
 ) -> Result<Markup, Trouble> {
     let events = surface.engine.events();
-    let status = surface.engine.events_status().await?;
+    let status = surface.engine.events_standing().await?;
     let lateness = events.lateness().await?;
     let pace = events.pace().await?;
     let (sink, word) = (given(search.sink), given(search.state));
@@ -244,12 +244,36 @@ fn occurrence_panel(occurrence: &Occurrence) -> Markup {
                 @if let Some(key) = &row.dedupe_key { div { dt { "Dedupe key" } dd { code { (key) } } } }
                 @if let (Some(policy), Some(id)) = (&occurrence.subject_policy, &occurrence.subject_id) { div { dt { "Subject" } dd { a href=(super::subjects::path(policy, id)) { (policy) " / " (id) } } } }
             } }
-            @if let Some(error) = &row.last_error { div.pad { p.error { "Last error: " (error) } } }
-            @if let Some(response) = &occurrence.response { div.pad { h3 { "Last answer" } pre.box { (serde_json::to_string_pretty(response).unwrap_or_default()) } } }
+            (attempts(occurrence))
             div.pad {
                 h3 { "Body" }
                 @if occurrence.body.is_empty() { span.soft { "It is gone with its subject." } }
                 @else { pre.box { (pretty(&occurrence.body)) } }
+            }
+        }
+    }
+}
+
+/// What became of each attempt, the last one first.
+fn attempts(occurrence: &Occurrence) -> Markup {
+    let row = &occurrence.row;
+    let earlier = occurrence.earlier.as_deref().unwrap_or_default();
+    // Waiting for its first attempt, or in the middle of it.
+    if row.last_error.is_none() && occurrence.response.is_none() && earlier.is_empty() {
+        return html! {};
+    }
+    let last = (row.finished_at.or(occurrence.answered_at), row.last_error.as_deref(), occurrence.response.as_ref());
+    let before = earlier.iter().rev().map(|one| (one.at, one.error.as_deref(), one.answer.as_ref()));
+    html! {
+        div.pad {
+            h3 { "Attempts and answers" }
+            ol.timeline {
+                @for (at, error, answer) in std::iter::once(last).chain(before) {
+                    li class={ @if error.is_some() { "bad" } @else { "good" } } {
+                        div { @match error { Some(error) => strong { (error) }, None => strong { "Answered" } } @if let Some(at) = at { " " span.soft.small { (time(at)) } } }
+                        @if let Some(answer) = answer { pre.box { (serde_json::to_string_pretty(answer).unwrap_or_default()) } }
+                    }
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use ebb::status::{PolicyStatus, Status, UnitStatus};
-use ebb::view::{self, Hour, Run, RunFilter, Sample};
+use ebb::view::{self, Hour, Rest, Run, RunFilter, Sample};
 use maud::{Markup, html};
 
 use super::frame::{self, Trouble};
@@ -19,17 +19,17 @@ pub(super) async fn page(visitor: Visitor, State(surface): State<Surface>) -> Re
     let mut tx = surface.engine.database().read().await?;
     let hours = view::hours(&mut tx, None, HOURS).await?;
     let pending = view::samples(&mut tx, "records_pending", None, HOURS, 96).await?;
+    let rests = view::rests(&mut tx, HOURS).await?;
     let runs = view::runs(&mut tx, &RunFilter { limit: Some(10), ..RunFilter::default() }).await?;
     tx.commit().await?;
     let ahead = surface.upcoming.look(&surface.engine);
     let ahead = ahead.as_deref().map(Vec::as_slice);
-    Ok(frame::page(&visitor, "/", "Overview", content(&status, &hours, &pending, &runs, ahead)))
+    Ok(frame::page(&visitor, "/", "Overview", content(&status, (&hours, &pending, &rests), &runs, ahead)))
 }
 
 fn content(
     status: &Status,
-    hours: &[Hour],
-    pending: &[Sample],
+    (hours, pending, rests): (&[Hour], &[Sample], &[Rest]),
     runs: &[Run],
     ahead: Option<&[super::upcoming::Ahead]>,
 ) -> Markup {
@@ -41,6 +41,7 @@ fn content(
             section.panel { header { h2 { "Rows removed" } span.soft.small { "by hour, last 24" } } div.pad { (chart::hours(hours)) } }
             section.panel { header { h2 { "Backlog" } span.soft.small { "rows due and not done, last 24 hours" } } div.pad { (chart::line(pending, "Rows due")) } }
         }
+        section.panel { header { h2 { "Why work rested" } span.soft.small { "by hour, last 24" } } div.pad { (chart::rests(hours, rests)) } }
         section.panel { header { h2 { "What falls due" } span.soft.small { "by day, the next 90" } } div.pad { (chart::ahead(ahead)) } }
         section.panel {
             header { h2 { "At work" } span.soft.small { (nodes(status)) } }
@@ -65,12 +66,20 @@ fn troubles(status: &Status) -> Vec<Concern> {
     if !status.nodes.iter().any(|node| node.alive) {
         add(true, "No node is alive: nothing is being done.".into(), None);
     }
+    // Said once, not for each of them.
+    let everything = |reason: &str| reason.starts_with("everything is paused");
+    if let Some(reason) =
+        status.policies.iter().filter_map(|policy| policy.reason.as_deref()).find(|why| everything(why))
+    {
+        add(false, format!("E{}", &reason[1..]), None);
+    }
     for policy in &status.policies {
         let name = policy.policy.as_str();
         let reason = policy.reason.as_deref().unwrap_or_default();
         match policy.state.as_str() {
             "stopped" => add(true, format!("{name} was stopped: {reason}"), Some(name)),
             "braked" => add(true, format!("{name} waits at its brake: {reason}"), Some(name)),
+            "paused" if everything(reason) => {}
             "paused" => add(false, format!("{name} is {reason}"), Some(name)),
             _ => {}
         }
@@ -86,6 +95,7 @@ fn troubles(status: &Status) -> Vec<Concern> {
         add(false, format!("The clock that policies go by was moved: it says {}.", status.policy_time), None);
     }
     found.extend(event_troubles(status));
+    found.sort_by_key(|concern| !concern.bad);
     found
 }
 

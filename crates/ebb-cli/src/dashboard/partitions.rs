@@ -62,25 +62,44 @@ fn facts(table: &Listing) -> Markup {
     }
 }
 
+/// More bars than this nobody can tell apart: neighbours share one.
+const BARS: usize = 400;
+
+/// Neighbours of one state that share a bar.
+struct Bar<'a> {
+    parts: &'a [Listed],
+    bytes: i64,
+}
+
+fn bars(partitions: &[Listed]) -> Vec<Bar<'_>> {
+    let size = partitions.len().div_ceil(BARS).max(1);
+    let alike = partitions.chunk_by(|a, b| a.state == b.state);
+    let parts = alike.flat_map(|alike| alike.chunks(size));
+    parts.map(|parts| Bar { parts, bytes: parts.iter().map(|one| one.bytes).sum() }).collect()
+}
+
 /// The strip: a bar for each partition, as high as it is large.
 fn strip(table: &Listing) -> Markup {
     const WIDTH: f64 = 1120.0;
     const HEIGHT: f64 = 96.0;
     const FLOOR: f64 = 76.0;
-    let most = table.partitions.iter().map(|one| one.bytes).max().unwrap_or(1).max(1) as f64;
-    let step = WIDTH / table.partitions.len().max(1) as f64;
+    let bars = bars(&table.partitions);
+    let most = bars.iter().map(|bar| bar.bytes).max().unwrap_or(1).max(1) as f64;
+    let step = WIDTH / bars.len().max(1) as f64;
     let gap = (step * 0.14).min(3.0);
     let round = |value: f64| (value * 10.0).round() / 10.0;
-    let current = table.partitions.iter().position(|one| one.state == "current");
+    let current = bars.iter().position(|bar| bar.parts.iter().any(|one| one.state == "current"));
     let day =
         |bound: &Option<String>| bound.as_deref().map_or("…".to_owned(), |text| text.chars().take(10).collect());
     html! {
         svg.chart.strip viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ (table.partitions.len()) " partitions, runway " (seconds(table.runway_seconds as f64)) } {
-            @for (at, one) in table.partitions.iter().enumerate() {
-                @let height = (one.bytes as f64 / most).sqrt() * (FLOOR - 8.0);
+            @for (at, bar) in bars.iter().enumerate() {
+                @let height = (bar.bytes as f64 / most).sqrt() * (FLOOR - 8.0);
                 @let height = height.max(6.0);
-                rect class={ "part " (one.state.replace(' ', "-")) } x=(round(at as f64 * step + gap / 2.0)) y=(round(FLOOR - height)) width=(round((step - gap).max(0.6))) height=(round(height)) rx=(round((step * 0.12).min(3.0))) {
-                    title { (one.partition) ": " (day(&one.from)) " to " (day(&one.to)) ", " (one.state) ", " (bytes(one.bytes.max(0).unsigned_abs())) ", ~" (count(one.rows)) " rows" }
+                @if let ([first, ..], Some(last)) = (bar.parts, bar.parts.last()) {
+                    rect class={ "part " (first.state.replace(' ', "-")) } x=(round(at as f64 * step + gap / 2.0)) y=(round(FLOOR - height)) width=(round((step - gap).max(0.6))) height=(round(height)) rx=(round((step * 0.12).min(3.0))) {
+                        title { @if bar.parts.len() > 1 { (bar.parts.len()) " partitions" } @else { (first.partition) } ": " (day(&first.from)) " to " (day(&last.to)) ", " (first.state) ", " (bytes(bar.bytes.max(0).unsigned_abs())) ", ~" (count(bar.parts.iter().map(|one| one.rows.max(0)).sum())) " rows" }
+                    }
                 }
             }
             @if let Some(at) = current { path.now d={ "M" (round((at as f64 + 0.5) * step)) " " (FLOOR + 3.0) " l-4 6 h8 z" } {} }

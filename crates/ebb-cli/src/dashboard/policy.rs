@@ -62,7 +62,9 @@ fn actions(visitor: &Visitor, status: &PolicyStatus) -> Markup {
         div.actions {
             (badge(&status.state))
             @if visitor.may(Role::Operate) {
-                @if status.state == "paused" {
+                @if status.state == "paused" && status.remedy.as_deref() == Some("ebb resume") {
+                    // Everything is, and what ends that is said below.
+                } @else if status.state == "paused" {
                     form method="post" action={ (path) "/resume" } { (csrf(visitor)) button { "Resume" } }
                 } @else if status.state != "disabled" && status.state != "stopped" {
                     form method="post" action={ (path) "/pause" } { (csrf(visitor)) button { "Pause" } }
@@ -189,37 +191,32 @@ fn consequences(plan: Option<&PolicyPlan>) -> Markup {
     }
 }
 
-pub(super) async fn run(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(name): Path<String>,
-    _form: Form<Nothing>,
-) -> Result<Response, Trouble> {
-    visitor.must(Role::Operate)?;
-    trigger(&surface, &name, None, &visitor.caller.name).await?;
-    Ok(Redirect::to(&path(&name)).into_response())
+/// What a form of one button asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Act {
+    Run,
+    Pause,
+    Resume,
 }
 
-pub(super) async fn pause(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(name): Path<String>,
-    _form: Form<Nothing>,
-) -> Result<Response, Trouble> {
-    visitor.must(Role::Operate)?;
-    put_pause(&surface, &name, Some("from the dashboard"), &visitor.caller.name).await?;
-    Ok(Redirect::to(&path(&name)).into_response())
-}
-
-pub(super) async fn resume(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(name): Path<String>,
-    _form: Form<Nothing>,
-) -> Result<Response, Trouble> {
-    visitor.must(Role::Operate)?;
-    lift_pause(&surface, &name, None, &visitor.caller.name).await?;
-    Ok(Redirect::to(&path(&name)).into_response())
+impl Act {
+    /// Carries it out on behalf of whoever sent the form, and goes back to the policy.
+    pub(super) async fn carry_out(
+        self,
+        visitor: Visitor,
+        State(surface): State<Surface>,
+        Path(name): Path<String>,
+        _form: Form<Nothing>,
+    ) -> Result<Response, Trouble> {
+        visitor.must(Role::Operate)?;
+        let by = &visitor.caller.name;
+        match self {
+            Self::Run => drop(trigger(&surface, &name, None, by).await?),
+            Self::Pause => drop(put_pause(&surface, &name, Some("from the dashboard"), by).await?),
+            Self::Resume => drop(lift_pause(&surface, &name, None, by).await?),
+        }
+        Ok(Redirect::to(&path(&name)).into_response())
+    }
 }
 
 pub(super) async fn edit(

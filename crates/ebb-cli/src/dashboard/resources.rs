@@ -63,7 +63,7 @@ pub(super) async fn page(
         @if names.is_empty() {
             section.panel { div.empty { strong { "No resources yet" } "A " code { "[[resources]]" } " policy looks after tables and objects outside." } }
         } @else {
-            (tiles(&counts, holders.len(), stores.iter().map(|store| store.orphans.len()).sum()))
+            (tiles(&counts, holders.len(), &stores))
             section.panel {
                 header { h2 { "Resources" } }
                 div.pad { form.filters method="get" action="/resources" {
@@ -75,23 +75,28 @@ pub(super) async fn page(
                 @if let Some(more) = more { div.pad { a href=(more) { "More resources" } } }
             }
             section.panel { header { h2 { "Holders" } span.soft.small { "alive by their beat" } } (holder_table(&holders)) }
-            @for store in &stores { (orphans(store)) }
+            @for store in &stores { (orphans(store, &visitor)) }
         }
     };
     Ok(frame::page(&visitor, "/resources", "Resources", main))
 }
 
-fn tiles(counts: &[(String, String, i64)], holders: usize, orphans: usize) -> Markup {
+fn tiles(counts: &[(String, String, i64)], holders: usize, stores: &[Store]) -> Markup {
     let of = |state: &str| counts.iter().filter(|(_, known, _)| known == state).map(|(_, _, count)| count).sum::<i64>();
     let blocked = of("blocked");
+    // What is read for the page is all that is counted.
+    let up_to = |read: usize, more: bool| format!("{}{}", count(read as i64), if more { "+" } else { "" });
+    let full = |read: usize| read as u64 == PAGE;
+    let orphans = stores.iter().map(|store| store.orphans.len()).sum();
+    let more_orphans = stores.iter().any(|store| full(store.orphans.len()));
     html! {
         div.tiles {
             (tile("Live", &count(of("live")), html! { (count(of("creating"))) " being made" }))
             (tile("Condemned", &count(of("condemned")), html! { "nobody refers to them" }))
             (tile("Dropping", &count(of("dropping")), html! { "until the store says they are gone" }))
             (tile("Blocked", &count(blocked), html! { @if blocked > 0 { (badge("blocked")) } @else { "none" } }))
-            (tile("Orphans seen", &count(orphans as i64), html! { "announced by nobody" }))
-            (tile("Holders", &count(holders as i64), html! { "refer to something" }))
+            (tile("Orphans seen", &up_to(orphans, more_orphans), html! { "announced by nobody" }))
+            (tile("Holders", &up_to(holders, full(holders)), html! { "refer to something" }))
         }
     }
 }
@@ -144,22 +149,80 @@ fn holder_table(holders: &[HolderRow]) -> Markup {
     }
 }
 
-fn orphans(store: &Store) -> Markup {
+fn orphans(store: &Store, visitor: &Visitor) -> Markup {
     html! {
         section.panel {
             header { h2 { "Orphans of " (store.policy) } @if let Some(sweeps) = &store.sweeps { span.soft.small { (sweeps.location) } } }
             @if let Some(sweeps) = &store.sweeps {
-                @if !sweeps.confirmed { div.pad { p.soft { "The sweeper only looks here. Once its report is right, let it drop: " code { "ebb resource sweep " (store.policy) " --confirm" } } } }
+                @if !sweeps.confirmed {
+                    div.pad {
+                        p.soft { "The sweeper only looks here. Once its report is right, let it drop what nobody knows." }
+                        @if visitor.may(Role::Operate) { a.button href={ "/resources/" (segment(&store.policy)) "/sweep" } { "Let it drop…" } }
+                    }
+                }
             }
-            @if store.orphans.is_empty() { div.empty { "The last sweep found nothing that nobody had announced." } }
-            @else { div.scroll { table {
-                thead { tr { th { "Name" } th { "Seen since" } th { "Changed" } th.n { "Size" } } }
-                tbody { @for orphan in &store.orphans {
-                    tr { td { code { (orphan.name) } } td { (ago(orphan.first_seen)) } td { @match orphan.modified_at { Some(at) => (ago(at)), None => "–" } } td.n { @match orphan.size { Some(size) => (bytes(size.max(0).unsigned_abs())), None => "–" } } }
-                } }
-            } } }
+            (orphan_table(&store.orphans))
         }
     }
+}
+
+fn orphan_table(orphans: &[Sighting]) -> Markup {
+    if orphans.is_empty() {
+        return html! { div.empty { "The last sweep found nothing that nobody had announced." } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Name" } th { "Seen since" } th { "Changed" } th.n { "Size" } } }
+            tbody { @for orphan in orphans {
+                tr { td { code { (orphan.name) } } td { (ago(orphan.first_seen)) } td { @match orphan.modified_at { Some(at) => (ago(at)), None => "–" } } td.n { @match orphan.size { Some(size) => (bytes(size.max(0).unsigned_abs())), None => "–" } } }
+            } }
+        } }
+    }
+}
+
+/// What the last sweep found there, before somebody lets the sweeper drop such things.
+pub(super) async fn ask_confirm(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Path(policy): Path<String>,
+) -> Result<Markup, Trouble> {
+    visitor.must(Role::Operate)?;
+    let mut tx = surface.engine.database().read().await?;
+    let sweeps = resources::sweeps(&mut tx, &policy).await?;
+    let orphans = resources::sightings(&mut tx, &policy, PAGE).await?;
+    tx.commit().await?;
+    let number = |key: &str| sweeps.report.as_ref().map_or(0, |report| report[key].as_i64().unwrap_or(0));
+    let what = html! {
+        p { "From now on the sweeper drops what nobody announced in " code { (sweeps.location) } ": what it sees twice a grace apart, old by its name and by the store's own time." }
+        @if sweeps.report.is_some() {
+            p { "The last sweep listed " (count(number("listed"))) ": " (count(number("foreign"))) " with other names, " (count(number("young"))) " too young, " (count(number("known"))) " known, " (count(number("orphans"))) " that nobody knows." }
+        } @else { p.soft { "It was not swept yet, so that nobody can say what would go." } }
+        section.panel { header { h2 { "Seen and known to nobody" } } (orphan_table(&orphans)) }
+    };
+    Ok(Ask {
+        page: "/resources",
+        title: "Let the sweeper drop?",
+        back: "/resources",
+        action: &format!("/resources/{}/sweep", segment(&policy)),
+        button: "Let it drop",
+        danger: true,
+    }
+    .show(&visitor, what, html! {}))
+}
+
+pub(super) async fn confirm(
+    visitor: Visitor,
+    State(surface): State<Surface>,
+    Path(policy): Path<String>,
+    _form: Form<Nothing>,
+) -> Result<Response, Trouble> {
+    visitor.must(Role::Operate)?;
+    let mut tx = surface.engine.database().read().await?;
+    resources::sweeps(&mut tx, &policy).await?;
+    resources::confirm(&mut tx, &policy, &visitor.caller.name).await?;
+    ebb::control::trigger(&mut tx, &policy, Some("sweep"), &visitor.caller.name).await?;
+    tx.commit().await?;
+    Ok(Redirect::to("/resources").into_response())
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use ebb::audit::{self, Filter, Moment, Record};
+use ebb::audit::{self, Moment, Record};
 use ebb::retain::{self, Deletion, OpenDeletion, Shown};
 use ebb::token::Role;
 use maud::{Markup, html};
@@ -16,6 +16,8 @@ use super::tree;
 use crate::http::{Path, Problem, Query, Surface, restore_subject, retry_subject};
 
 const LISTED: i64 = 50;
+/// So many records of a deletion are shown.
+const RECORDS: i64 = 200;
 
 /// Where a subject's page is.
 pub(super) fn path(policy: &str, id: &str) -> String {
@@ -51,7 +53,7 @@ pub(super) async fn page(
                 div { label for="id" { "Subject's id" } input #id name="id" placeholder="the primary key" autocomplete="off"; }
                 button.main { "Find" }
             } } }
-            section.panel { header { h2 { "Open deletions" } span.soft.small { "stuck ones first, then the soonest" } } (table(&open)) }
+            section.panel { header { h2 { "Open deletions" } span.soft.small { "stuck ones first, then the soonest" @if open.len() as i64 >= LISTED { ", the first " (LISTED) ": find others by their id" } } } (table(&open)) }
         }
     };
     Ok(frame::page(&visitor, "/subjects", "Subjects", main).into_response())
@@ -103,17 +105,12 @@ pub(super) async fn one(
     let mut tx = surface.engine.database().read().await?;
     let shown = retain::show(&mut tx, &of.policy, &of.id).await?;
     let shape = retain::approved_tree(&mut tx, &of.policy).await?;
-    let filter = Filter { policy: Some(of.policy.clone()), limit: Some(500), ..Filter::default() };
-    let records = audit::list(&mut tx, &filter).await?;
-    tx.rollback().await?;
     let deletion = shown.deletion.as_ref();
-    let records: Vec<&Record> = match deletion {
-        Some(deletion) => {
-            let id = deletion.deletion.to_string();
-            records.iter().filter(|record| record.details.contains(&id)).collect()
-        }
+    let records = match deletion {
+        Some(deletion) => audit::of_deletion(&mut tx, &deletion.deletion.to_string(), RECORDS).await?,
         None => Vec::new(),
     };
+    tx.rollback().await?;
     let state =
         deletion.filter(|deletion| deletion.state != "restored").map_or("not deleted", |deletion| &deletion.state);
     let main = html! {
@@ -171,7 +168,7 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
 }
 
 /// When what happened, and what comes.
-fn timeline(deletion: Option<&Deletion>, records: &[&Record]) -> Markup {
+fn timeline(deletion: Option<&Deletion>, records: &[Record]) -> Markup {
     let Some(deletion) = deletion else {
         return html! { p.soft { "It is not deleted, so nothing is planned." } };
     };

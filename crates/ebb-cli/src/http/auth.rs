@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use ebb::pg::Database;
+use ebb::pg::{Database, Warm};
 use ebb::token::{Caller, Credential, Role};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -40,7 +40,7 @@ type Look = Shared<BoxFuture<'static, Answer>>;
 
 /// Lets people in.
 pub(crate) struct Gate {
-    database: Database,
+    database: Warm,
     waiting: Mutex<HashMap<Credential, Look>>,
     looks: Semaphore,
     wrong: Limiter<IpAddr>,
@@ -53,7 +53,7 @@ impl Gate {
     pub(crate) fn new(database: Database, requests_per_second: u32) -> Self {
         let rate = f64::from(requests_per_second);
         Self {
-            database,
+            database: Warm::new(database),
             waiting: Mutex::default(),
             looks: Semaphore::new(LOOKS),
             wrong: Limiter::new(WRONG_PER_SECOND, WRONG_BURST),

@@ -70,11 +70,13 @@ pub(crate) struct Surface {
     trust: Option<Arc<trust::Trust>>,
     stage: stream::Stage,
     pub(crate) upcoming: Arc<dashboard::Upcoming>,
+    claims: ebb::once::Shared,
 }
 
 impl Surface {
     pub(crate) fn new(engine: &Engine, metrics: PrometheusHandle, config: &Config, shutdown: &Shutdown) -> Self {
         let engine = engine.beside(CONNECTIONS, "ebb/http");
+        let claims = ebb::once::Shared::new(engine.database().clone());
         let gate = auth::Gate::new(engine.database().clone(), config.http.rate_limit);
         Self {
             stage: stream::Stage::new(engine.clone(), shutdown.clone()),
@@ -85,6 +87,7 @@ impl Surface {
             gate: Arc::new(gate),
             trusted_proxies: config.http.trusted_proxies.clone().into(),
             upcoming: Arc::default(),
+            claims,
         }
     }
 }

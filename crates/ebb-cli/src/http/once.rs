@@ -90,7 +90,7 @@ async fn claim(
             Begun::Mismatch => Err(mismatch()),
         };
     }
-    match once.claim(&request.key).await? {
+    match once.claim_with(&surface.claims, &request.key).await? {
         Claim::First => Ok(first(None)),
         Claim::Duplicate { result } => Ok(duplicate(result)),
         Claim::InProgress => Err(in_progress()),

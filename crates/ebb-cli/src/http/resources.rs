@@ -222,7 +222,7 @@ struct ListQuery {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
     /// `next` of the page before.
-    #[param(pattern = "^[A-Za-z0-9_-]+/.+$")]
+    #[param(pattern = "^[A-Za-z0-9_-]+/[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     after: Option<String>,
 }
 
@@ -251,8 +251,12 @@ async fn list(
     if query.state.as_deref().is_some_and(|state| !STATES.contains(&state)) {
         return Err(Problem::field("state", format!("is one of {}", STATES.join(", "))));
     }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let after = query.after.as_deref().map(|after| {
-        after.split_once('/').ok_or_else(|| Problem::field("after", "has to be the `next` of another page"))
+        let parts = after.split_once('/').filter(|(policy, name)| {
+            !policy.is_empty() && policy.bytes().all(plain) && !name.is_empty() && !name.contains(char::is_control)
+        });
+        parts.ok_or_else(|| Problem::field("after", "has to be the `next` of another page"))
     });
     let mut tx = surface.engine.database().read().await?;
     let (policy, state) = (query.policy.as_deref(), query.state.as_deref());

@@ -86,10 +86,7 @@ async fn delete(
     Path(of): Path<Of>,
     Query(DryRun { dry_run }): Query<DryRun>,
 ) -> Result<axum::Json<Due>, Problem> {
-    let mut tx = surface.engine.database().read().await?;
-    let due_at = retain::delete(&mut tx, &of.policy, &of.id, by.name()).await?;
-    end(tx, dry_run).await?;
-    Ok(axum::Json(Due { due_at, dry_run }))
+    goes(&surface, &of, Wish::AfterGrace, by.name(), dry_run).await
 }
 
 /// Erase a subject as soon as floor and holds allow
@@ -107,17 +104,27 @@ async fn erase(
     Path(of): Path<Of>,
     Query(DryRun { dry_run }): Query<DryRun>,
 ) -> Result<axum::Json<Due>, Problem> {
-    let mut tx = surface.engine.database().read().await?;
-    let due_at = retain::request_erasure(&mut tx, &of.policy, &of.id, by.name()).await?;
-    end(tx, dry_run).await?;
-    Ok(axum::Json(Due { due_at, dry_run }))
+    goes(&surface, &of, Wish::AtOnce, by.name(), dry_run).await
 }
 
-async fn end(tx: sqlx::Transaction<'static, sqlx::Postgres>, dry_run: bool) -> Result<(), Problem> {
+/// When somebody wants a subject gone.
+enum Wish {
+    AfterGrace,
+    AtOnce,
+}
+
+/// Opens its deletion, or only says when it would go.
+async fn goes(surface: &Surface, of: &Of, wish: Wish, by: &str, dry_run: bool) -> Result<axum::Json<Due>, Problem> {
+    let mut tx = surface.engine.database().read().await?;
+    let due_at = match wish {
+        Wish::AfterGrace => retain::delete(&mut tx, &of.policy, &of.id, by).await?,
+        Wish::AtOnce => retain::request_erasure(&mut tx, &of.policy, &of.id, by).await?,
+    };
     match dry_run {
-        true => Ok(tx.rollback().await?),
-        false => Ok(tx.commit().await?),
+        true => tx.rollback().await?,
+        false => tx.commit().await?,
     }
+    Ok(axum::Json(Due { due_at, dry_run }))
 }
 
 /// Take a soft delete back

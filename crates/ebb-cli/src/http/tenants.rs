@@ -41,7 +41,7 @@ struct Of {
 #[serde(deny_unknown_fields)]
 struct TenantRequest {
     /// How long its subjects stay; as the policy says when absent.
-    #[schema(example = "180d", pattern = r"^[1-9][0-9]{0,3}(h|d|mo|y)$")]
+    #[schema(example = "180d", pattern = r"^([1-9][0-9]{0,3}(h|d|mo)|[1-9][0-9]{0,2}y)$")]
     retention: Option<String>,
     /// False: nothing of this tenant goes.
     #[serde(default = "yes")]

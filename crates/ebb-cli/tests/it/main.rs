@@ -9,6 +9,8 @@ mod deploy;
 mod faults;
 mod http;
 mod insight;
+#[cfg(feature = "otel")]
+mod otel;
 mod partition;
 mod replica;
 mod resource;

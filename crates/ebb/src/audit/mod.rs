@@ -25,5 +25,5 @@ pub use publish::{Destination, Published};
 pub use receipt::{Entered, Receipt, Refuted, erasure_by_deletion, erasure_of, receipt};
 pub use record::{Entry, Record, RowEntry, Xid};
 pub use seal::{Block, Blocker, BlockerKind, MAX_RECORDS, Seal, blocker, seal_once, unsealed};
-pub use store::{Filter, ago, list};
+pub use store::{Filter, ago, list, of_deletion};
 pub use verify::{Problem, Report, verify};

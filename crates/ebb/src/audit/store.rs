@@ -25,6 +25,11 @@ pub struct Filter {
     pub after: Option<i64>,
 }
 
+/// What is on record about a deletion, newest first.
+pub async fn of_deletion(tx: &mut PgConnection, deletion: &str, limit: i64) -> Result<Vec<Record>> {
+    Ok(sql!("of_deletion" as Record).bind(deletion).bind(limit).fetch_all(tx).await?)
+}
+
 /// Lists records, newest first.
 pub async fn list(tx: &mut PgConnection, filter: &Filter) -> Result<Vec<Record>> {
     Ok(sql!("list" as Record)

@@ -2,6 +2,7 @@
 //! gets the same answer; this is their face in Rust.
 //! Invariant: an outcome handed out here is committed, unless the caller brought the transaction.
 
+mod shared;
 mod store;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use crate::pg::{Database, Guard};
 use crate::{Error, Result};
 
+pub use shared::Shared;
 pub use store::{remove_namespace, set_namespace};
 
 /// How long a claim waits for another one of the same key whose transaction has not ended.

@@ -43,8 +43,9 @@ const MIGRATIONS: &[Migration] = migrations![
     15 "0015_derived",
     16 "0016_review",
     17 "0017_warn",
-    18 "0018_snapshot",
-    19 "0019_subjects",
+    18 "0018_figures",
+    19 "0019_snapshot",
+    20 "0020_subjects",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -11,6 +11,7 @@ pub mod uninstall;
 mod connect;
 mod ident;
 mod migrate;
+mod warm;
 
 pub(crate) use connect::answered;
 pub use connect::{Database, Guard, Target};
@@ -18,6 +19,7 @@ pub use ident::{Ident, Literal, Relation};
 pub use migrate::latest_version;
 pub use migrate::{Migrated, migrate, schema_version};
 pub(crate) use migrate::{may_create_schema, owns_schema, require_writable};
+pub use warm::Warm;
 
 /// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.
 #[macro_export]

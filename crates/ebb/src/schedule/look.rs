@@ -15,6 +15,8 @@ use crate::{Result, sql};
 
 /// Events are counted no further.
 const COUNTED: i64 = 100_000;
+/// Where a page waits for it they are counted no further, and the last look of a node speaks.
+const COUNTED_AT_ONCE: i64 = 1_000;
 /// How long the last hour may take to be looked at.
 const LOOK_FOR: Duration = Duration::from_secs(3);
 
@@ -121,14 +123,39 @@ pub struct Occurrence {
     #[serde(flatten)]
     #[sqlx(flatten)]
     pub row: EventRow,
-    /// What the receiver answered.
+    /// What the receiver answered to the last attempt.
     pub response: Option<Value>,
+    /// When it did, where an attempt failed.
+    pub answered_at: Option<Moment>,
+    /// The attempts before the last one, oldest first, the latest twenty.
+    #[sqlx(json(nullable))]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Vec<Attempt>>,
     /// What is sent; empty when its subject was erased.
     pub body: String,
     /// Whose it is: the policy …
     pub subject_policy: Option<String>,
     /// … and the id.
     pub subject_id: Option<String>,
+}
+
+/// An attempt that failed, and after which there was another.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Attempt {
+    /// When it ended.
+    #[serde(default, deserialize_with = "micros")]
+    pub at: Option<Moment>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What the receiver answered.
+    pub answer: Option<Value>,
+}
+
+fn micros<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Moment>, D::Error> {
+    let micros: Option<i64> = serde::Deserialize::deserialize(deserializer)?;
+    Ok(micros.map(Moment::from_micros))
 }
 
 /// A recurring event.
@@ -259,10 +286,9 @@ struct LastHour {
     late: i64,
 }
 
-/// How every sink stands; `hour`: with the last hour, which may take a while to count.
-async fn standing(database: &Database, hour: bool) -> Result<EventsStatus> {
-    let mut tx = database.read().await?;
-    let stored = policy::store::all(&mut tx).await?;
+/// How every sink stands, each count up to `most`, and what is late.
+async fn standing(connection: &mut PgConnection, most: i64) -> Result<(Vec<Standing>, Duration)> {
+    let stored = policy::store::all(&mut *connection).await?;
     let late_after = stored
         .iter()
         .find_map(|stored| match stored.policy() {
@@ -270,15 +296,16 @@ async fn standing(database: &Database, hour: bool) -> Result<EventsStatus> {
             _ => None,
         })
         .unwrap_or(policy::Events::default().late_after);
-    let rows: Vec<Standing> =
-        sql!("standing" as Standing).bind(COUNTED).bind(interval(late_after)).fetch_all(&mut *tx).await?;
-    tx.commit().await?;
-    let last_hour = if hour { last_hour(database, late_after).await } else { None };
+    let rows = sql!("standing" as Standing).bind(most).bind(interval(late_after)).fetch_all(connection).await?;
+    Ok((rows, late_after))
+}
+
+fn status(rows: Vec<Standing>, last_hour: Option<&[LastHour]>) -> EventsStatus {
     let recovery_mode = rows.iter().map(|row| row.overdue).sum::<i64>() > 10;
     let sinks = rows
         .into_iter()
         .map(|row| {
-            let of = last_hour.as_ref().map(|hours| hours.iter().find(|hour| hour.sink == row.sink));
+            let of = last_hour.map(|hours| hours.iter().find(|hour| hour.sink == row.sink));
             let count = |read: fn(&LastHour) -> i64| of.map(|hour| hour.map_or(0, read));
             SinkStatus {
                 done_last_hour: count(|hour| hour.done),
@@ -295,7 +322,27 @@ async fn standing(database: &Database, hour: bool) -> Result<EventsStatus> {
             }
         })
         .collect();
-    Ok(EventsStatus { sinks, recovery_mode })
+    EventsStatus { sinks, recovery_mode }
+}
+
+/// What the last look of a node counted; of a sink that it did not look at nothing is known.
+#[derive(sqlx::FromRow)]
+struct Kept {
+    sink: String,
+    due: i64,
+    running: i64,
+    dead: i64,
+    done: i64,
+    skipped: i64,
+    average_lateness: f64,
+    late: i64,
+}
+
+impl From<&Kept> for LastHour {
+    fn from(kept: &Kept) -> Self {
+        let Kept { done, skipped, average_lateness, late, .. } = *kept;
+        Self { sink: kept.sink.clone(), done, skipped, average_lateness, late }
+    }
 }
 
 async fn last_hour(database: &Database, late_after: Duration) -> Option<Vec<LastHour>> {
@@ -305,18 +352,46 @@ async fn last_hour(database: &Database, late_after: Duration) -> Option<Vec<Last
 }
 
 impl crate::Engine {
-    /// How events stand.
+    /// How events stand, counted now.
     pub async fn events_status(&self) -> Result<EventsStatus> {
-        standing(self.database(), true).await
+        let mut tx = self.database().read().await?;
+        let (rows, late_after) = standing(&mut tx, COUNTED).await?;
+        tx.commit().await?;
+        Ok(status(rows, last_hour(self.database(), late_after).await.as_deref()))
+    }
+
+    /// How events stand, in milliseconds however many there are: few are counted now, many as a node last counted them.
+    pub async fn events_standing(&self) -> Result<EventsStatus> {
+        let mut tx = self.database().read().await?;
+        let (mut rows, late_after) = standing(&mut tx, COUNTED_AT_ONCE).await?;
+        let kept: Vec<Kept> = sql!("kept" as Kept).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        for row in &mut rows {
+            let Some(kept) = kept.iter().find(|kept| kept.sink == row.sink) else { continue };
+            for (now, then) in [(&mut row.due, kept.due), (&mut row.running, kept.running), (&mut row.dead, kept.dead)]
+            {
+                if *now >= COUNTED_AT_ONCE {
+                    *now = then.max(*now);
+                }
+            }
+        }
+        let hours = match kept.is_empty() {
+            true => last_hour(self.database(), late_after).await,
+            false => Some(kept.iter().map(LastHour::from).collect()),
+        };
+        Ok(status(rows, hours.as_deref()))
     }
 }
 
-/// Brings the gauges of events up to date.
+/// Brings the gauges of events up to date, and keeps the figures that pages read.
 pub(crate) async fn observe(database: &Database) -> Result<()> {
-    let status = standing(database, false).await?;
     let mut tx = database.read().await?;
+    let (rows, late_after) = standing(&mut tx, COUNTED).await?;
     let now: Moment = sqlx::query_scalar("SELECT ebb.now()").persistent(false).fetch_one(&mut *tx).await?;
     tx.commit().await?;
+    let hours = last_hour(database, late_after).await;
+    let status = status(rows, hours.as_deref());
+    note(database, &status).await?;
     let mut oldest = Duration::ZERO;
     for sink in &status.sinks {
         let name = || sink.sink.clone();
@@ -329,4 +404,29 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
     metrics::gauge!("ebb_event_oldest_overdue_seconds").set(oldest.as_secs_f64());
     metrics::gauge!("ebb_recovery_mode").set(if status.recovery_mode { 1.0 } else { 0.0 });
     Ok(())
+}
+
+/// Keeps what was counted, a row for each figure of a sink.
+async fn note(database: &Database, status: &EventsStatus) -> Result<()> {
+    let (mut metrics, mut sinks, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for sink in &status.sinks {
+        let counted = |value: Option<i64>| value.map(|value| value as f64);
+        for (metric, value) in [
+            ("events_due", Some(sink.due as f64)),
+            ("events_running", Some(sink.running as f64)),
+            ("events_dead", Some(sink.dead as f64)),
+            ("events_done_last_hour", counted(sink.done_last_hour)),
+            ("events_skipped_last_hour", counted(sink.skipped_last_hour)),
+            ("events_late_last_hour", counted(sink.late_last_hour)),
+            ("events_average_lateness", sink.average_lateness_seconds),
+        ] {
+            let Some(value) = value else { continue };
+            metrics.push(metric);
+            sinks.push(sink.sink.as_str());
+            values.push(value);
+        }
+    }
+    let mut tx = database.read().await?;
+    sql!("note_figures").bind(metrics).bind(sinks).bind(values).execute(&mut *tx).await?;
+    Ok(tx.commit().await?)
 }

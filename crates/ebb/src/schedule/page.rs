@@ -16,7 +16,7 @@ use crate::spine::store::interval;
 use crate::{Error, Result, sql};
 
 /// How long a count may take.
-const COUNT_FOR: Duration = Duration::from_secs(2);
+const COUNT_FOR: Duration = Duration::from_millis(500);
 /// How far back a page of what ended looks first; then everything.
 const WINDOWS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 /// Where the steps of a lateness histogram end, in seconds.

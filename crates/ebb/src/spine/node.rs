@@ -35,14 +35,29 @@ const REFRESH_WITHIN: Duration = Duration::from_secs(60);
 const OBSERVE: Duration = Duration::from_secs(60);
 
 /// Keeps gauges and samples fresh. Never in the way: what fails is looked at again the next time.
-async fn observe(roster: Arc<dyn Roster>, database: Database, shutdown: Shutdown) {
+async fn observe(roster: Arc<dyn Roster>, shared: Arc<Shared>) {
     let mut pause = OBSERVE / 20;
-    while !shutdown.sleep(pause.mul_f64(0.9 + 0.2 * random_share())).await {
+    while !shared.shutdown.sleep(pause.mul_f64(0.9 + 0.2 * random_share())).await {
         pause = OBSERVE;
-        if let Err(error) = roster.observe(&database).await {
+        let looked = match note_rests(&shared).await {
+            Ok(()) => roster.observe(&shared.database).await,
+            noted => noted,
+        };
+        if let Err(error) = looked {
             tracing::debug!(error = %error, "Could not look at the backlog");
         }
     }
+}
+
+/// Keeps how long runs of this node rested, and why, for those who look at the last hours.
+async fn note_rests(shared: &Shared) -> Result<()> {
+    let rests = shared.take_rests();
+    if rests.is_empty() {
+        return Ok(());
+    }
+    let mut tx = shared.database.read().await?;
+    store::note_rests(&mut tx, &rests).await?;
+    Ok(tx.commit().await?)
 }
 
 /// A run that this node has going.
@@ -97,8 +112,7 @@ impl Node {
         }
         let listener =
             tokio::spawn(wake::listen(self.shared.database.clone(), bells, hears_sender, self.shared.shutdown.clone()));
-        let observer =
-            tokio::spawn(observe(self.roster.clone(), self.shared.database.clone(), self.shared.shutdown.clone()));
+        let observer = tokio::spawn(observe(self.roster.clone(), self.shared.clone()));
         let mut away = Duration::ZERO;
         let shutdown = self.shared.shutdown.clone();
         // A heartbeat at a third of the term, also where the term is short.

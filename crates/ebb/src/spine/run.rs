@@ -13,6 +13,8 @@ use super::shared::Shared;
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
 use super::{ANSWER_WITHIN, Chore, Recovery, metrics};
+use tracing::Instrument;
+
 use crate::pg::answered;
 use crate::{Error, Result};
 
@@ -228,7 +230,13 @@ impl Run {
 
     async fn batch(&mut self, run: i64, chore: &mut dyn Chore, size: u64) -> Result<super::Outcome> {
         let timeout = self.work.timeout();
-        answered(timeout + ANSWER_WITHIN, async {
+        let unit = &self.claim.unit;
+        // The name of the target keeps spans out of log lines; whoever exports traces asks for it.
+        let span = tracing::info_span!(
+            target: "ebb::trace", "batch", policy = %unit.policy, chore = unit.chore.as_str(), table = %unit.leaf, run, size,
+            rows = tracing::field::Empty, error = tracing::field::Empty, otel.status_code = tracing::field::Empty
+        );
+        let outcome = answered(timeout + ANSWER_WITHIN, async {
             let before = self.shared.wal_position_if_budgeted().await?;
             let mut batch = Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backend).await?;
             let outcome = chore.run_batch(&mut batch).await?;
@@ -237,7 +245,13 @@ impl Run {
             self.shared.spend_wal_since(before).await?;
             Ok(outcome)
         })
-        .await
+        .instrument(span.clone())
+        .await;
+        match &outcome {
+            Ok(outcome) => span.record("rows", outcome.changed),
+            Err(error) => span.record("otel.status_code", "ERROR").record("error", tracing::field::display(error)),
+        };
+        outcome
     }
 
     /// Waits until nothing speaks against the next batch; whoever waits says why.
@@ -281,6 +295,7 @@ impl Run {
             let began = Instant::now();
             self.shared.shutdown.sleep(wait).await;
             metrics::throttled(reason, began.elapsed());
+            self.shared.rested(reason, began.elapsed());
         }
     }
 

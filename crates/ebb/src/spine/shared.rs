@@ -1,7 +1,7 @@
 //! What the runs of one node share: the database's time, what is paused, how fast everything may go, whose turn it is,
 //! which leases are lost. Invariant: nothing here outlives the node, so nothing is missed when it dies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,7 @@ struct State {
     wal_history: WalHistory,
     failures: HashMap<Unit, u32>,
     lost: Vec<(Unit, i64)>,
+    rests: BTreeMap<&'static str, Duration>,
 }
 
 impl Shared {
@@ -53,6 +54,7 @@ impl Shared {
             wal_history: WalHistory::default(),
             failures: HashMap::new(),
             lost: Vec::new(),
+            rests: BTreeMap::new(),
         };
         Self {
             database,
@@ -65,6 +67,16 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run rested for a reason.
+    pub(crate) fn rested(&self, reason: &'static str, rested: Duration) {
+        *self.state().rests.entry(reason).or_default() += rested;
+    }
+
+    /// How long runs rested since this was last asked, by reason.
+    pub(crate) fn take_rests(&self) -> BTreeMap<&'static str, Duration> {
+        std::mem::take(&mut self.state().rests)
     }
 
     /// The database's time, carried on between looks.

@@ -1,5 +1,6 @@
 //! The spine's SQL: leases, units, runs, the node's own row. One function a file of `sql/`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -173,6 +174,13 @@ pub(crate) async fn finish(connection: &mut PgConnection, claim: &Claim, run: i6
         .execute(&mut *connection)
         .await?;
     release(connection, &claim.unit, claim.holder, claim.generation).await
+}
+
+/// How long runs rested, by reason.
+pub(crate) async fn note_rests(connection: &mut PgConnection, rests: &BTreeMap<&'static str, Duration>) -> Result<()> {
+    let (reasons, seconds): (Vec<&str>, Vec<f64>) = rests.iter().map(|(why, rest)| (*why, rest.as_secs_f64())).unzip();
+    sql!("note_rests").bind(reasons).bind(seconds).execute(connection).await?;
+    Ok(())
 }
 
 pub(crate) async fn throttle(connection: &mut PgConnection, unit: &Unit, reason: Option<&str>) -> Result<()> {

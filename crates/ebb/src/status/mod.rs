@@ -221,7 +221,7 @@ impl Engine {
         }
         own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
-        let events = self.events_status().await?;
+        let events = if look { self.events_status().await? } else { self.events_standing().await? };
         Ok(Status { at, policy_time, policies: shown, own, nodes, events, audit })
     }
 
@@ -433,9 +433,18 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
 
     let until = Instant::now() + LOOK_FOR;
     let mut tables: BTreeMap<String, (u64, Option<Moment>)> = BTreeMap::new();
-    for row in policies.iter().filter(|row| !["disabled", "stopped"].contains(&row.state.as_str())) {
+    // Whose last look is longest ago comes first: where there is no time for all of them, each gets its turn.
+    let looked_at =
+        |row: &PolicyRow| units.iter().filter(|unit| unit.policy == row.name).map(|unit| unit.counted_at).min();
+    let mut policies: Vec<&PolicyRow> =
+        policies.iter().filter(|row| !["disabled", "stopped"].contains(&row.state.as_str())).collect();
+    policies.sort_by_cached_key(|row| looked_at(row));
+    for row in policies {
         let Ok(policy) = row.expire() else { continue };
-        let seen = look_at(database, &policy, until).await.unwrap_or_default();
+        let seen = match Instant::now() < until {
+            true => look_at(database, &policy, until).await.unwrap_or_default(),
+            false => Vec::new(),
+        };
         let mine = units.iter().filter(|unit| unit.policy == row.name);
         for unit in mine {
             let look = seen.iter().find(|seen| seen.surveyed.leaf.relation.label() == unit.leaf);

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 
 use crate::audit::{Entry, Moment};
-use crate::pg::Database;
+use crate::pg::{Database, Warm};
 use crate::policy::{Term, did_you_mean, nearest};
 use crate::{Error, Result};
 
@@ -119,10 +119,10 @@ impl Credential {
     }
 
     /// Asks the database who this is; `None` when it does not count (any more).
-    pub async fn check(&self, database: &Database) -> Result<Option<Caller>> {
+    pub async fn check(&self, warm: &Warm) -> Result<Option<Caller>> {
         let found = match self {
-            Self::Token { id, hash } => store::check_token(database, id, hash).await?,
-            Self::Session { hash } => store::check_session(database, hash).await?,
+            Self::Token { id, hash } => store::check_token(warm, id, hash).await?,
+            Self::Session { hash } => store::check_session(warm, hash).await?,
         };
         found.map(|(id, name, role)| Ok(Caller { id, name, role: role.parse()? })).transpose()
     }

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use sqlx::postgres::types::PgInterval;
-use sqlx::{AssertSqlSafe, PgConnection, Row};
+use sqlx::{PgConnection, Row};
 
 use super::Role;
 use crate::audit::Moment;
-use crate::pg::{Database, answered};
+use crate::pg::{Database, Warm};
 use crate::{Error, Result, sql};
 
 /// A token as lists show it.
@@ -41,29 +41,25 @@ const CHECK_WITHIN: Duration = Duration::from_secs(5);
 
 type Found = Option<(String, String, String)>;
 
-pub(super) async fn check_token(database: &Database, id: &str, hash: &[u8; 32]) -> Result<Found> {
+pub(super) async fn check_token(warm: &Warm, id: &str, hash: &[u8; 32]) -> Result<Found> {
     debug_assert!(id.bytes().all(|b| b.is_ascii_hexdigit()));
     let hash = hex::encode(hash);
-    ask(database, format!("SELECT '{id}' AS id, name, role FROM ebb.token_check('{id}', '\\x{hash}')")).await
+    ask(warm, format!("SELECT '{id}' AS id, name, role FROM ebb.token_check('{id}', '\\x{hash}')")).await
 }
 
-pub(super) async fn check_session(database: &Database, hash: &[u8; 32]) -> Result<Found> {
+pub(super) async fn check_session(warm: &Warm, hash: &[u8; 32]) -> Result<Found> {
     let hash = hex::encode(hash);
-    ask(database, format!("SELECT id, name, role FROM ebb.session_check('\\x{hash}')")).await
+    ask(warm, format!("SELECT id, name, role FROM ebb.session_check('\\x{hash}')")).await
 }
 
-async fn ask(database: &Database, sql: String) -> Result<Found> {
-    answered(CHECK_WITHIN, async {
-        let mut connection = database.acquire().await?;
-        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(&mut *connection).await?;
-        let Some(row) = row else { return Ok(None) };
-        let role: Option<String> = row.try_get(2)?;
-        Ok(match role {
-            Some(role) => Some((row.try_get(0)?, row.try_get(1)?, role)),
-            None => None,
-        })
+async fn ask(warm: &Warm, sql: String) -> Result<Found> {
+    let rows = warm.ask(CHECK_WITHIN, sql).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let role: Option<String> = row.try_get(2)?;
+    Ok(match role {
+        Some(role) => Some((row.try_get(0)?, row.try_get(1)?, role)),
+        None => None,
     })
-    .await
 }
 
 /// Whether there is a token that works.

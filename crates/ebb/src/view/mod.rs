@@ -3,4 +3,4 @@
 
 mod store;
 
-pub use store::{Hour, Run, RunFilter, Sample, activity, changes, hours, runs, samples, upcoming};
+pub use store::{Hour, Rest, Run, RunFilter, Sample, activity, changes, hours, rests, runs, samples, upcoming};

@@ -120,6 +120,22 @@ pub async fn hours(tx: &mut PgConnection, policy: Option<&str>, hours: i32) -> R
     Ok(sql!("hours" as Hour).bind(policy).bind(hours).fetch_all(tx).await?)
 }
 
+/// How long runs rested in one hour, for one reason.
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
+pub struct Rest {
+    /// When the hour began.
+    pub at: Moment,
+    /// Why, in a word: the one of `ebb_throttle_seconds_total`.
+    pub reason: String,
+    /// How long, over all runs of all nodes.
+    pub seconds: f64,
+}
+
+/// How long runs rested over the last hours, and why, oldest first.
+pub async fn rests(tx: &mut PgConnection, hours: i32) -> Result<Vec<Rest>> {
+    Ok(sql!("rests" as Rest).bind(hours).fetch_all(tx).await?)
+}
+
 /// What falls due on each of the days that follow a moment, besides rows of tables: (day, `subjects` or `events`, how
 /// many); nothing where that takes too long to count.
 pub async fn upcoming(database: &Database, from: Moment, days: u32) -> Result<Vec<(i32, String, i64)>> {

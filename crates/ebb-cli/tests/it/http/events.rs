@@ -142,3 +142,53 @@ async fn what_cannot_be_an_event_is_refused_at_its_field() {
     let count: i64 = site.database.scalar("SELECT count(*) FROM ebb.event").await;
     assert_eq!(count, 0);
 }
+
+/// A webhook that fails twice and then takes it: every attempt with its error and its answer, oldest first.
+#[tokio::test]
+async fn an_event_shows_all_its_attempts_and_what_was_answered() {
+    let site = Site::new().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let answers = axum::Router::new().fallback(move || {
+        let call = calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        async move {
+            match call {
+                0 => (axum::http::StatusCode::INTERNAL_SERVER_ERROR, "out of coffee"),
+                1 => (axum::http::StatusCode::SERVICE_UNAVAILABLE, "brewing"),
+                _ => (axum::http::StatusCode::OK, "thanks"),
+            }
+        }
+    });
+    tokio::spawn(async move { axum::serve(listener, answers).await });
+    let sinks = format!(
+        "[sinks.hook]\ntype = \"webhook\"\nurl = \"http://127.0.0.1:{port}/\"\nallow_private = true\nretry = [\"1ms\", \"1ms\", \"1ms\"]\n"
+    );
+    Shell::new(&site.database, &sinks).ok(&["apply", "--yes"]);
+    let token = site.token(Role::Operate).await;
+    let added = site.post("/v1/events", &token, &json!({ "sink": "hook", "payload": { "n": 1 } })).await;
+    let id = added.json()["event"].as_str().unwrap().to_owned();
+    eventually(Duration::from_secs(60), || async { state(&site, &token, &id).await == "done" }).await;
+    let shown = site.get(&format!("/v1/events/{id}"), &token).await.json();
+    let one = &shown["occurrences"][0];
+    assert_eq!(
+        (&one["attempts"], &one["response"]["status"], &one["last_error"]),
+        (&json!(3), &json!(200), &Value::Null)
+    );
+    let earlier = one["earlier"].as_array().unwrap();
+    let answered: Vec<_> =
+        earlier.iter().map(|one| (one["answer"]["status"].clone(), one["answer"]["body"].clone())).collect();
+    assert_eq!(answered, [(json!(500), json!("out of coffee")), (json!(503), json!("brewing"))], "{shown}");
+    assert!(earlier.iter().all(|one| one["at"].is_string() && one["error"].is_string()), "{shown}");
+    assert!(one["response"].get("earlier").is_none() && one["response"].get("at").is_none(), "{shown}");
+
+    // What arrives at once keeps its answer as it is.
+    let added = site.post("/v1/events", &token, &json!({ "sink": "hook", "payload": { "n": 2 } })).await;
+    let id = added.json()["event"].as_str().unwrap().to_owned();
+    eventually(Duration::from_secs(60), || async { state(&site, &token, &id).await == "done" }).await;
+    let shown = site.get(&format!("/v1/events/{id}"), &token).await.json();
+    assert!(shown["occurrences"][0].get("earlier").is_none(), "{shown}");
+    let kept: String =
+        site.database.scalar(&format!("SELECT response::text FROM ebb.event_history WHERE id = '{id}'")).await;
+    assert!(!kept.contains("\"at\""), "{kept}");
+}

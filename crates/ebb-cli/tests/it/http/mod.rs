@@ -7,6 +7,7 @@ mod events;
 mod idempotency;
 mod lineage;
 mod listen;
+mod many;
 mod once;
 mod pages;
 mod policies;

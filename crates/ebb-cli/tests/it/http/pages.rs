@@ -45,7 +45,7 @@ async fn site() -> (Site, String) {
     (site, event)
 }
 
-async fn log_in(site: &Site, window: Window, role: Role) -> Browser {
+pub(super) async fn log_in(site: &Site, window: Window, role: Role) -> Browser {
     let browser = Browser::open(window).await;
     let token = site.token(role).await;
     browser.go(&format!("http://{}/login", site.address)).await;
@@ -67,7 +67,7 @@ const INSPECT: &str = r"
     const unnamed = [...document.querySelectorAll('input:not([type=hidden]):not([hidden]), select, textarea')].filter(e => !e.labels || !e.labels.length).map(e => e.name);
     return JSON.stringify({ foreign, low: low.slice(0, 5), unnamed });";
 
-async fn look(browser: &Browser, site: &Site, path: &str, name: &str) {
+pub(super) async fn look(browser: &Browser, site: &Site, path: &str, name: &str) {
     browser.go(&format!("http://{}{path}", site.address)).await;
     let title = browser.text("h1").await;
     assert!(!title.is_empty(), "{path}");
@@ -95,6 +95,7 @@ async fn every_page(window: Window, name: &str) {
         "/events/retry",
         "/partitions",
         "/resources",
+        "/resources/s/sweep",
         "/audit",
         "/audit?verify=1",
         "/audit/report",
@@ -113,6 +114,86 @@ async fn every_page_is_fine_at_a_desk() {
 #[tokio::test]
 async fn every_page_is_fine_on_a_phone_in_the_dark() {
     every_page(Window::PHONE.dark(), "phone").await;
+}
+
+#[tokio::test]
+async fn every_page_is_fine_at_a_desk_in_the_dark() {
+    every_page(Window::DESK.dark(), "dark desk").await;
+}
+
+#[tokio::test]
+async fn every_page_is_fine_on_a_phone() {
+    every_page(Window::PHONE, "light phone").await;
+}
+
+/// What an administrator does: a change after its preview, an erasure after its dry run, all dead letters again, the sweeper let
+/// loose; then out.
+#[tokio::test]
+async fn an_administrator_changes_erases_retries_and_leaves() {
+    let (site, event) = site().await;
+    let browser = log_in(&site, Window::DESK, Role::Admin).await;
+    let at = |path: &str| format!("http://{}{path}", site.address);
+
+    // A policy: what is no JSON is told, a preview changes nothing, saving makes a version.
+    let version = || site.database.scalar::<i64>("SELECT version FROM ebb.policy WHERE name = 'keys'");
+    let first = version().await;
+    browser.go(&at("/policies/keys/edit")).await;
+    browser.run("document.querySelector('#spec').value = '{'").await;
+    browser.click("button[value=preview]").await;
+    assert!(browser.text("[role=alert]").await.contains("This is not JSON"));
+    let spec = r#"{"table": "public.k", "column": "at", "every": "2h"}"#;
+    browser.run(&format!("document.querySelector('#spec').value = '{spec}'")).await;
+    browser.click("button[value=preview]").await;
+    let shown = browser.text("button[value=save]").await;
+    assert!(shown.contains("Save"), "{shown}");
+    let preview = browser.text("main").await;
+    assert!(preview.contains("What would change") && preview.contains("every"), "{preview}");
+    assert_eq!(version().await, first, "a preview changes nothing");
+    browser.click("button[value=save]").await;
+    browser.text("form[action$='/pause']").await;
+    assert_eq!(version().await, first + 1);
+    let by: String = site.database.scalar("SELECT changed_by FROM ebb.policy WHERE name = 'keys'").await;
+    assert_eq!(by, "admin");
+
+    // An erasure: the dry run says what goes, then it goes without the grace.
+    browser.go(&at("/subjects/users/2/erase")).await;
+    assert!(browser.text("main").await.contains("It would be erased"));
+    let expedited = || site.database.scalar::<bool>("SELECT bool_or(expedited) FROM ebb.deletion");
+    assert!(!expedited().await, "asking changes nothing");
+    browser.click("main form button.danger").await;
+    browser.text(".timeline").await;
+    assert!(expedited().await);
+
+    // Every dead letter: how many of which sink, then all of them; the event shows each attempt with its error.
+    browser.go(&at("/events")).await;
+    browser.click("a[href='/events/retry']").await;
+    assert!(browser.text("main table").await.contains("hook"));
+    browser.click("main form button.main").await;
+    browser.text(".tiles").await;
+    let attempts = "SELECT count(*) FROM ebb.event_history WHERE state = 'dead' AND response -> 'earlier' IS NOT NULL";
+    eventually(Duration::from_secs(60), || async { site.database.scalar::<i64>(attempts).await == 1 }).await;
+    browser.go(&at(&format!("/events/{event}"))).await;
+    let tried = browser.run("return document.querySelectorAll('.timeline li.bad').length").await;
+    assert_eq!(tried, 2, "the attempt before it was retried, and the one after");
+
+    // The sweeper: what it saw, then it may drop.
+    browser.go(&at("/resources")).await;
+    browser.click("a[href$='/resources/s/sweep']").await;
+    browser.click("main form button.danger").await;
+    browser.text(".tiles").await;
+    let confirmed: i64 =
+        site.database.scalar("SELECT count(*) FROM ebb.audit WHERE action = 'confirm' AND by_name = 'admin'").await;
+    assert_eq!(confirmed, 1);
+
+    // Out: the session is gone, not only its cookie.
+    let session = "SELECT count(*) FROM ebb.session";
+    assert_eq!(site.database.scalar::<i64>(session).await, 1);
+    browser.click("form[action='/logout'] button").await;
+    browser.text("#token").await;
+    assert_eq!(site.database.scalar::<i64>(session).await, 0);
+    browser.go(&at("/policies")).await;
+    assert_eq!(browser.text("h1").await, "Log in");
+    assert_eq!(browser.console().await, Vec::<String>::new());
 }
 
 #[tokio::test]

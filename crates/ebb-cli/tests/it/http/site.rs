@@ -19,6 +19,12 @@ pub(crate) struct Site {
     pub(crate) client: Client,
 }
 
+/// A second node, and where it listens.
+pub(crate) struct Neighbour {
+    pub(crate) address: String,
+    _node: Node,
+}
+
 /// An answer, read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -67,6 +73,19 @@ impl Site {
         let mut node = Node::spawn(Path::new(EBB), database.url(), &config, &["run"]);
         let address = address(&mut node).await;
         Self { database, engine, node, address, client: client() }
+    }
+
+    /// Another node on the same database.
+    pub(crate) async fn beside(&self) -> Neighbour {
+        let config = "[http]\nlisten = \"127.0.0.1:0\"\n";
+        let mut node = Node::spawn(Path::new(EBB), self.database.url(), config, &["run"]);
+        Neighbour { address: address(&mut node).await, _node: node }
+    }
+
+    /// Asks another node.
+    pub(crate) async fn get_at(&self, address: &str, path: &str, token: &str) -> Answer {
+        let request = self.client.get(format!("http://{address}{path}")).bearer_auth(token);
+        Answer::of(request.send().await.unwrap()).await
     }
 
     pub(crate) async fn token(&self, role: Role) -> String {

@@ -55,6 +55,24 @@ async fn a_revocation_counts_from_its_commit_on() {
     assert!(shell.ok(&["token", "revoke", id]).contains("before"));
 }
 
+/// Nothing about a token is kept by a node: what one process revokes, another one refuses with the next request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_counts_at_every_node() {
+    let one = Site::new().await;
+    let two = one.beside().await;
+    let shell = Shell::new(&one.database, "");
+    for round in 0..5 {
+        let token = one.token(Role::Read).await;
+        for address in [&one.address, &two.address, &one.address, &two.address] {
+            assert_eq!(one.get_at(address, "/v1/status", &token).await.status, 200, "round {round}");
+        }
+        tokio::task::block_in_place(|| shell.ok(&["token", "revoke", token.split('_').nth(1).unwrap()]));
+        for address in [&two.address, &one.address] {
+            assert_eq!(one.get_at(address, "/v1/status", &token).await.status, 401, "round {round}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_expired_token_is_none() {
     let site = Site::new().await;

@@ -1,5 +1,5 @@
 -- Ends events and keeps them in the history: $1 ids, $2 tokens, $3 states, $4 errors, $5 responses, $6 node. One whose
--- token is another's by now is left alone. Expects event_pkey. Returns the ids that counted.
+-- token is another's by now is left alone. What was answered before is kept with the last answer, where there was an attempt before. Expects event_pkey. Returns the ids that counted.
 WITH told AS (
     SELECT * FROM unnest($1::uuid[], $2::int8[], $3::text[], $4::text[], $5::jsonb[]) AS t (id, token, state, error, response)
 ),
@@ -7,7 +7,8 @@ gone AS (
     DELETE FROM ebb.event e USING told t WHERE e.id = t.id AND e.token = t.token
     RETURNING e.id, e.recurring, e.sink, t.state, e.due_at, e.token, e.attempts, e.created_at, e.max_late, e.dedupe_key,
               e.subject_policy, e.subject_id, CASE WHEN t.state = 'done' THEN t.error ELSE COALESCE(t.error, e.error) END AS error,
-              t.response, e.body
+              CASE WHEN e.error IS NULL AND e.response IS NULL THEN t.response
+                   ELSE ebb.event_answer(e.error, e.response, t.response) END AS response, e.body
 )
 INSERT INTO ebb.event_history (id, recurring, sink, state, due_at, finished_at, token, attempts, created_at, max_late, dedupe_key,
                                subject_policy, subject_id, node, error, response, body)
