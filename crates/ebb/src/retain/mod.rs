@@ -46,8 +46,9 @@ pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_ove
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
-use crate::audit::{Hash, SubjectKey};
+use crate::audit::{Hash, Moment, SubjectKey};
 use crate::gate;
+use crate::pg::catalog;
 use crate::policy::{Expire, Retain, Term, Undeliverable};
 
 /// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
@@ -161,6 +162,25 @@ pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> 
     let warning = subjects.warning.as_ref();
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
     store::due_if(connection, policy.name.as_str(), terms, (warning.is_some(), proceeds)).await
+}
+
+/// How many subjects fall due on each of the days after a moment; the first number is what is due by then.
+pub(crate) async fn forecast(connection: &mut PgConnection, policy: &str, from: Moment, days: u32) -> Result<Vec<u64>> {
+    let mut due = vec![0; days as usize + 1];
+    for (day, subjects) in store::due_by_day(connection, policy, from, days).await? {
+        if let Some(due) = due.get_mut(day.unsigned_abs() as usize) {
+            *due += subjects.unsigned_abs();
+        }
+    }
+    Ok(due)
+}
+
+/// The size of the rows of a policy's table on disk, one by one.
+pub(crate) async fn bytes_per_row(connection: &mut PgConnection, policy: &Retain) -> Result<f64> {
+    let table = work::table(connection, policy).await?;
+    let rows: u64 = catalog::leaves(connection, table.oid).await?.iter().map(|leaf| leaf.rows).sum();
+    let (_, bytes) = store::table_size(connection, table.oid).await?;
+    Ok(bytes as f64 / rows.max(1) as f64)
 }
 
 /// The tree of a policy and what is due of it, with what was found on the way.

@@ -289,6 +289,17 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str) -> Res
     Ok(found.flatten().map(|Json(shape)| shape))
 }
 
+/// (day after the moment, deletions that fall due on it); day 0: due by then.
+pub(crate) async fn due_by_day(
+    connection: &mut PgConnection,
+    policy: &str,
+    from: Moment,
+    days: u32,
+) -> Result<Vec<(i32, i64)>> {
+    let query = sql!("due_by_day" as (i32, i64)).bind(policy).bind(from).bind(days.min(36_500) as i32);
+    Ok(query.fetch_all(connection).await?)
+}
+
 pub(crate) async fn count_due(connection: &mut PgConnection, policy: &str) -> Result<u64> {
     let due = sql!("count_due" scalar i64).bind(policy).fetch_one(connection).await?;
     Ok(due.unsigned_abs())
