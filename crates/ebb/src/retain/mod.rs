@@ -46,10 +46,23 @@ pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_ove
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
-use crate::audit::{Hash, Moment, SubjectKey};
+use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
 use crate::pg::catalog;
 use crate::policy::{Expire, Retain, Term, Undeliverable};
+use crate::spine::batch::Batch;
+
+/// A record of what a batch did for its policy.
+fn entry(batch: &Batch, action: &str, by: &str) -> Entry {
+    let claim = &batch.claim;
+    let mut entry = Entry::new(action, by);
+    entry.policy = Some(claim.unit.policy.clone());
+    entry.policy_version = Some(claim.policy_version);
+    entry.relation = Some(claim.unit.leaf.clone());
+    entry.run = Some(batch.run);
+    entry.node = Some(claim.node.clone());
+    entry
+}
 
 /// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
 pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
