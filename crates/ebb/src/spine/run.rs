@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tracing::Instrument;
 
 use super::batch::{Batch, Claim, under_lease};
 use super::pacing::{self, Pacer, Signals};
@@ -13,8 +14,6 @@ use super::shared::Shared;
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
 use super::{ANSWER_WITHIN, Chore, Recovery, metrics};
-use tracing::Instrument;
-
 use crate::pg::answered;
 use crate::{Error, Result};
 

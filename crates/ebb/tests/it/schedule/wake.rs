@@ -81,6 +81,8 @@ async fn a_node_wakes_by_itself_when_something_becomes_due() {
     let node = desk.start();
     desk.schedule("clock_timestamp() + interval '3 seconds'", 1, "").await;
     eventually(SOON, || async { desk.ledger.count() == 1 }).await;
+    // Called first, then recorded.
+    desk.ebb.until("SELECT count(*) = 1 FROM ebb.event_history").await;
     let early: bool = desk.ebb.db.scalar("SELECT bool_or(finished_at < due_at) FROM ebb.event_history").await;
     assert!(!early);
     // Also when somebody moves the clock.
