@@ -1,6 +1,5 @@
 //! Others at work on the same rows: what they hold is passed by, what they extend survives, what they move is found.
 
-
 use ebb::spine::Status;
 use ebb_testkit::eventually;
 use sqlx::PgConnection;

@@ -3,6 +3,7 @@
 //! lost; a beat that is refused, or none that was answered for as long as the term, makes every handle stale: what it
 //! referred to may go.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -305,32 +306,32 @@ impl Flusher {
     }
 
     async fn write(&self, batch: &[(Arc<Entry>, bool)]) -> Result<()> {
-        let changes: Vec<Value> = batch
-            .iter()
-            .map(|(entry, wanted)| {
-                let op = if *wanted { "incref" } else { "decref" };
-                json!({ "op": op, "resources": self.policy, "name": entry.name, "holder": self.holder })
-            })
-            .collect();
-        let late: Value = answered(ANSWER_WITHIN, async {
+        // What changed again while the batch was gathered is in it twice: the last word counts.
+        let last: HashMap<&str, bool> = batch.iter().map(|(entry, wanted)| (entry.name.as_str(), *wanted)).collect();
+        let named =
+            |up: bool| last.iter().filter(|(_, wanted)| **wanted == up).map(|(name, _)| *name).collect::<Vec<_>>();
+        let (increfs, decrefs) = (named(true), named(false));
+        let late: Vec<(String, String)> = answered(ANSWER_WITHIN, async {
             let mut tx = self.database.read().await?;
-            let late = sqlx::query_scalar("SELECT ebb.apply_refs($1)")
+            let late = sqlx::query_as("SELECT late, reason FROM ebb.apply_refs_of($1, $2, $3, $4)")
                 .persistent(false)
-                .bind(Value::from(changes))
-                .fetch_one(&mut *tx)
+                .bind(&self.policy)
+                .bind(self.holder)
+                .bind(&increfs)
+                .bind(&decrefs)
+                .fetch_all(&mut *tx)
                 .await?;
             tx.commit().await?;
             Ok(late)
         })
         .await?;
-        let late = late.as_array().map(Vec::as_slice).unwrap_or_default();
-        if late.iter().any(|late| late["reason"] == "holder") {
+        if late.iter().any(|(_, reason)| reason == "holder") {
             tracing::error!(holder = %self.holder, "The holder is dead: its term ran out. Its resources may go");
             self.ledger.end();
             return Err(Error::refused("the holder is dead: its term ran out")
                 .with_hint("stop using what it referred to, and start a new handler"));
         }
-        let late: std::collections::HashSet<&str> = late.iter().filter_map(|late| late["name"].as_str()).collect();
+        let late: HashSet<&str> = late.iter().map(|(name, _)| name.as_str()).collect();
         for (entry, wanted) in batch {
             let refused = *wanted && late.contains(entry.name.as_str());
             if refused {
