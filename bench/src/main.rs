@@ -11,6 +11,7 @@ mod partition;
 mod resources;
 mod retain;
 mod schedule;
+mod stall;
 mod sweep;
 
 use bed::{Goal, Result};

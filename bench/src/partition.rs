@@ -2,16 +2,14 @@
 //! write by hand; how long while it is rolled back; history split next to a bare copy; a month dropped next to a month
 //! deleted; upkeep with nothing to do. `EBB_BENCH_ROWS` replaces the 20M where time or space is short.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ebb::partition::adopt::{Request, adopt};
 use ebb::partition::{finish, rollback, split};
 use ebb::policy::Period;
-use sqlx::postgres::PgPool;
 
 use crate::bed::{Bed, Goal, Result, median};
+use crate::stall::{Steps, beside};
 
 const SMALL: u64 = 1_000_000;
 const LATER_WRITES: u64 = 200_000;
@@ -22,6 +20,9 @@ const SPLIT_ROWS: u64 = 2_000_000;
 /// All of it, or `partition-small`, `-large` (adopted and rolled back), `-hand`, `-split`, `-drop`, `-idle`.
 pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
     let bed = Bed::new().await?;
+    // As on a server that has run for a while: WAL goes into files that are there, not into new ones that are zeroed first.
+    bed.database.execute("ALTER SYSTEM SET min_wal_size = '8GB'").await;
+    bed.database.execute("SELECT pg_reload_conf()").await;
     let wants = |name: &str| part == "all" || part == "partition" || part == format!("partition-{name}");
     let large = std::env::var("EBB_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(20_000_000);
     let mut goals = Vec::new();
@@ -59,44 +60,6 @@ async fn table(bed: &Bed, rows: u64) {
     bed.database.execute("CHECKPOINT").await;
 }
 
-/// A client that inserts one row after the other; the longest it had to wait, in milliseconds.
-fn client(pool: PgPool, later: bool, over: Arc<AtomicBool>) -> tokio::task::JoinHandle<f64> {
-    tokio::spawn(async move {
-        let (mut longest, mut n) = (0.0_f64, 0_u64);
-        let at = if later { "now() + interval '75 days'" } else { "now()" };
-        let sql =
-            format!("INSERT INTO t (key, created_at, payload) VALUES (md5(random()::text || $1::text), {at}, 'live')");
-        while !over.load(Ordering::Relaxed) {
-            n += 1;
-            let began = Instant::now();
-            let inserted = sqlx::query(sqlx::AssertSqlSafe(sql.clone())).bind(n.to_string()).execute(&pool).await;
-            if let Err(error) = inserted {
-                eprintln!("an insert failed: {error}");
-            }
-            longest = longest.max(began.elapsed().as_secs_f64() * 1000.0);
-        }
-        longest
-    })
-}
-
-/// Runs something beside four clients: how long it took in seconds, and their longest wait in milliseconds.
-async fn beside_clients<T>(bed: &Bed, later: bool, work: impl Future<Output = Result<T>>) -> Result<(f64, f64)> {
-    let over = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..4).map(|_| client(bed.database.pool().clone(), later, over.clone())).collect();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let began = Instant::now();
-    let worked = work.await;
-    let took = began.elapsed().as_secs_f64();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    over.store(true, Ordering::Relaxed);
-    let mut longest = 0.0_f64;
-    for client in clients {
-        longest = longest.max(client.await?);
-    }
-    worked?;
-    Ok((took, longest))
-}
-
 fn request() -> Request {
     Request {
         table: "public.t".into(),
@@ -108,30 +71,45 @@ fn request() -> Request {
         zone: "UTC".into(),
         policy: None,
         guard: None,
+        move_foreign_keys: false,
     }
 }
 
 async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
     let database = bed.engine.database();
     table(bed, rows).await;
-    let by_ebb = async { Ok(adopt(database, &request(), "bench", &mut |_| ()).await?) };
-    let (took, stall) = beside_clients(bed, false, by_ebb).await?;
-    println!("partition, {rows} rows: adopted in {took:.1} s, longest insert {stall:.0} ms");
+    // What the server's own part of it costs: the index that the new key needs.
+    let bare = async {
+        bed.database.execute("CREATE UNIQUE INDEX CONCURRENTLY bare ON t (key, created_at)").await;
+        Ok(())
+    };
+    let bare = beside(bed, &Steps::default(), bare).await?;
+    println!("partition, {rows} rows: a bare CREATE INDEX CONCURRENTLY in {:.1} s, {bare}", bare.took);
+    bed.database.execute("DROP INDEX bare").await;
+    bed.database.execute("CHECKPOINT").await;
+    let steps = Steps::default();
+    let by_ebb = async { Ok(adopt(database, &request(), "bench", &mut steps.watch()).await?) };
+    let there = beside(bed, &steps, by_ebb).await?;
+    println!("partition, {rows} rows: adopted in {:.1} s, {there}", there.took);
     bed.database
         .execute(&format!(
             "INSERT INTO t (key, created_at, payload) SELECT 'later' || i, now() + interval '80 days', '' FROM generate_series(1, {LATER_WRITES}) i"
         ))
         .await;
-    let back = async { Ok(rollback(database, "public.t", "bench", &mut |_| ()).await?) };
-    let (took_back, stall_back) = beside_clients(bed, false, back).await?;
-    println!(
-        "partition, {rows} rows: rolled back in {took_back:.1} s after {LATER_WRITES} new rows, longest insert {stall_back:.0} ms"
-    );
+    let steps = Steps::default();
+    let by_ebb = async { Ok(rollback(database, "public.t", "bench", &mut steps.watch()).await?) };
+    let back = beside(bed, &steps, by_ebb).await?;
+    println!("partition, {rows} rows: rolled back in {:.1} s after {LATER_WRITES} new rows, {back}", back.took);
     finish(database, "public.t", &mut |_| ()).await?;
     bed.database.execute("DROP TABLE t CASCADE").await;
     Ok(vec![
-        Goal::at_most(format!("partition: longest insert while {rows} rows are adopted, ms"), stall, STALL_MS),
-        Goal::at_most(format!("partition: longest insert while {rows} rows are rolled back, ms"), stall_back, STALL_MS),
+        Goal::beside(format!("partition: longest insert while a bare index of {rows} rows is built, ms"), bare.longest),
+        Goal::at_most(format!("partition: longest insert while {rows} rows are adopted, ms"), there.longest, STALL_MS),
+        Goal::at_most(
+            format!("partition: longest insert while {rows} rows are rolled back, ms"),
+            back.longest,
+            STALL_MS,
+        ),
     ])
 }
 
@@ -151,7 +129,7 @@ async fn by_hand(bed: &Bed, rows: u64) -> Result<Goal> {
             .await;
         Ok(())
     };
-    let (_, copied) = beside_clients(bed, false, by_hand).await?;
+    let copied = beside(bed, &Steps::default(), by_hand).await?.longest;
     println!("partition, {rows} rows: copied under a lock by hand, longest insert {copied:.0} ms");
     bed.database.execute("DROP TABLE t, t_backup CASCADE; DROP SEQUENCE IF EXISTS t_copy_id CASCADE").await;
     Ok(Goal::beside(format!("partition: longest insert while {rows} rows are copied under a lock by hand, ms"), copied))
@@ -183,14 +161,19 @@ async fn split_against_copy(bed: &Bed) -> Result<Vec<Goal>> {
     }
     table(bed, SPLIT_ROWS).await;
     adopt(database, &request(), "bench", &mut |_| ()).await?;
-    let by_ebb = async { Ok(split::split(database, &wanted, &mut |_| ()).await?) };
-    let (took, stall) = beside_clients(bed, false, by_ebb).await?;
-    println!("partition: {SPLIT_ROWS} rows split beside four clients in {took:.1} s, longest insert {stall:.0} ms");
+    let steps = Steps::default();
+    let by_ebb = async { Ok(split::split(database, &wanted, &mut steps.watch()).await?) };
+    let stall = beside(bed, &steps, by_ebb).await?;
+    println!("partition: {SPLIT_ROWS} rows split beside four clients in {:.1} s, {stall}", stall.took);
     finish(database, "public.t", &mut |_| ()).await?;
     bed.database.execute("DROP TABLE t CASCADE").await;
     Ok(vec![
         Goal::at_least("partition: rows a second of a split / a bare INSERT … SELECT", median(ratios), 0.5),
-        Goal::at_most(format!("partition: longest insert while {SPLIT_ROWS} rows are split, ms"), stall, STALL_MS),
+        Goal::at_most(
+            format!("partition: longest insert while {SPLIT_ROWS} rows are split, ms"),
+            stall.longest,
+            STALL_MS,
+        ),
     ])
 }
 

@@ -183,7 +183,7 @@ async fn beside_others(bed: &Bed, engine: &Engine) -> Result<Vec<Goal>> {
 /// Marking and planning a tenth of a million and a million soft deletes, out of ten times as many rows.
 async fn growing(bed: &Bed, engine: &Engine) -> Result<Vec<Goal>> {
     let mut goals = Vec::new();
-    let mut marking = Vec::new();
+    let (mut marking, mut ahead) = (Vec::new(), Vec::new());
     for deleted in [scaled(100_000), scaled(1_000_000)] {
         bed.database
             .execute(&format!(
@@ -203,13 +203,24 @@ async fn growing(bed: &Bed, engine: &Engine) -> Result<Vec<Goal>> {
         let plan = engine.plan(&wanted()?).await?;
         let planning = began.elapsed().as_secs_f64();
         assert!(plan.trees.iter().any(|tree| tree.due > 0), "something is due: {:?}", plan.trees);
-        println!("retain: {deleted} of {} rows marked in {took:.1} s, planned in {planning:.2} s", deleted * 10);
+        let began = Instant::now();
+        let forecast = engine.forecast(&wanted()?, jiff::Timestamp::now(), 30).await?;
+        let forecasting = began.elapsed().as_secs_f64();
+        let people = forecast.iter().find(|forecast| forecast.policy == "people").ok_or("no forecast")?;
+        assert!(people.days.iter().any(|day| day.exact && day.rows > 0), "somebody falls due: {people:?}");
+        println!(
+            "retain: {deleted} of {} rows marked in {took:.1} s, planned in {planning:.2} s, forecast in {forecasting:.2} s",
+            deleted * 10
+        );
         marking.push(took);
+        ahead.push(forecasting);
         if marking.len() == 2 {
             goals.push(Goal::at_most("retain: seconds to mark 1M soft deletes of 10M rows", took, 60.0));
             goals.push(Goal::at_most("retain: seconds to plan over them", planning, 10.0));
+            goals.push(Goal::at_most("retain: seconds to forecast 30 days over them", forecasting, 10.0));
         }
     }
     goals.push(Goal::beside("for comparison, marking ten times as many over a tenth", marking[1] / marking[0]));
+    goals.push(Goal::beside("for comparison, forecasting ten times as many over a tenth", ahead[1] / ahead[0]));
     Ok(goals)
 }

@@ -11,7 +11,7 @@ use axum::routing::post;
 use super::{drain, schedule};
 use crate::bed::{Bed, Goal, Result, median};
 
-const CALLS: u64 = 20_000;
+const CALLS: u64 = 100_000;
 const CONCURRENCY: usize = 32;
 const ROUNDS: usize = 3;
 

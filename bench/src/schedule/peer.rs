@@ -7,31 +7,36 @@ use crate::bed::{Bed, Result};
 
 pub(super) struct Peer {
     pub(super) name: &'static str,
-    program: &'static str,
-    script: &'static str,
+    program: Program,
     mode: Option<&'static str>,
     /// How many jobs it drains: enough for a few seconds.
     pub(super) jobs: u64,
 }
 
-pub(super) const PEERS: [Peer; 5] = [
+enum Program {
+    Node(&'static str),
+    Python(&'static str),
+    /// Built by bench/peers/install.
+    Built(&'static str),
+}
+
+pub(super) const PEERS: [Peer; 6] = [
     Peer {
         name: "graphile-worker 0.17.3, batched",
-        program: "node",
-        script: "graphile.cjs",
+        program: Program::Node("graphile.cjs"),
         mode: Some("batched"),
         jobs: 50_000,
     },
     Peer {
         name: "graphile-worker 0.17.3",
-        program: "node",
-        script: "graphile.cjs",
+        program: Program::Node("graphile.cjs"),
         mode: Some("unbatched"),
         jobs: 3_000,
     },
-    Peer { name: "pg-boss 10.4.2", program: "node", script: "pgboss.cjs", mode: None, jobs: 20_000 },
-    Peer { name: "pgqueuer 1.6.0", program: "python3", script: "pgqueuer_peer.py", mode: None, jobs: 20_000 },
-    Peer { name: "procrastinate 3.10.0", program: "python3", script: "procrastinate_peer.py", mode: None, jobs: 1_000 },
+    Peer { name: "pg-boss 10.4.2", program: Program::Node("pgboss.cjs"), mode: None, jobs: 20_000 },
+    Peer { name: "pgqueuer 1.6.0", program: Program::Python("pgqueuer_peer.py"), mode: None, jobs: 20_000 },
+    Peer { name: "procrastinate 3.10.0", program: Program::Python("procrastinate_peer.py"), mode: None, jobs: 1_000 },
+    Peer { name: "awa 0.6.9", program: Program::Built("awa-peer"), mode: None, jobs: 50_000 },
 ];
 
 impl Peer {
@@ -41,9 +46,17 @@ impl Peer {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let installed =
             std::env::var_os("CARGO_TARGET_DIR").map_or(here.join("../target"), Into::into).join("bench-peers");
-        let mut process = Command::new(self.program);
+        let script = |interpreter: &str, script: &str| {
+            let mut process = Command::new(interpreter);
+            process.arg(here.join("peers").join(script));
+            process
+        };
+        let mut process = match self.program {
+            Program::Node(name) => script("node", name),
+            Program::Python(name) => script("python3", name),
+            Program::Built(name) => Command::new(installed.join("awa/release").join(name)),
+        };
         process
-            .arg(here.join("peers").join(self.script))
             .args([database.url(), command, &count.to_string()])
             .args(self.mode)
             .env("NODE_PATH", installed.join("node_modules"))

@@ -24,6 +24,17 @@ pub struct Store {
     port: u16,
 }
 
+fn wait_for(port: u16, what: &str) {
+    let start = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{what} does not answer; has scripts/install-test-tools run?"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 impl Store {
     /// ClickHouse as Debian ships it (18.16), of this process; `EBB_CLICKHOUSE` names another program.
     pub fn clickhouse() -> &'static Store {
@@ -33,10 +44,24 @@ impl Store {
 
     /// Another one, to stop.
     pub fn own_clickhouse() -> Store {
-        Self::clickhouse_in(fresh_path(), free_port())
+        Self::clickhouse_in(fresh_path(), free_port(), "")
     }
 
-    fn clickhouse_in(dir: PathBuf, port: u16) -> Store {
+    /// One that also speaks HTTPS, as `localhost`; its port for that. The files must stay where they are.
+    pub fn own_clickhouse_with_tls(certificate: &Path, key: &Path) -> (Store, u16) {
+        let port = free_port();
+        let tls = format!(
+            "<https_port>{port}</https_port><openSSL><server><certificateFile>{}</certificateFile>
+             <privateKeyFile>{}</privateKeyFile><verificationMode>none</verificationMode></server></openSSL>",
+            certificate.display(),
+            key.display()
+        );
+        let store = Self::clickhouse_in(fresh_path(), free_port(), &tls);
+        wait_for(port, "clickhouse-server by HTTPS");
+        (store, port)
+    }
+
+    fn clickhouse_in(dir: PathBuf, port: u16, more: &str) -> Store {
         std::fs::create_dir_all(&dir).expect("/tmp is writable");
         let at = dir.display();
         let config = format!(
@@ -44,7 +69,7 @@ impl Store {
              <http_port>{port}</http_port><listen_host>127.0.0.1</listen_host><path>{at}/data/</path>
              <tmp_path>{at}/tmp/</tmp_path><users_config>{at}/users.xml</users_config><default_profile>default</default_profile>
              <default_database>default</default_database><mark_cache_size>5368709</mark_cache_size>
-             <max_table_size_to_drop>100000</max_table_size_to_drop></yandex>"
+             <max_table_size_to_drop>100000</max_table_size_to_drop>{more}</yandex>"
         );
         let user = |name: &str, password: &str| {
             format!(
@@ -90,14 +115,7 @@ impl Store {
     fn launch(mut command: Command, dir: PathBuf, port: u16, what: &str) -> Store {
         let guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let guard = guard.unwrap_or_else(|error| panic!("{what} does not start: {error}"));
-        let start = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "{what} does not answer; has scripts/install-test-tools run?"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_for(port, what);
         Store { guard, dir, port }
     }
 
@@ -130,7 +148,7 @@ impl Store {
 
     /// A new, empty ClickHouse on a port where one was.
     pub fn clickhouse_at(port: u16) -> Store {
-        Self::clickhouse_in(fresh_path(), port)
+        Self::clickhouse_in(fresh_path(), port, "")
     }
 
     fn end(&mut self) {

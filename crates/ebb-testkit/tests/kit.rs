@@ -22,7 +22,7 @@ async fn a_clone_is_fast() {
     database().await;
     let start = Instant::now();
     database().await;
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     println!("clone: {:?}", start.elapsed());
 }
 
@@ -57,7 +57,7 @@ async fn moves_of_the_clock_add_up_and_keep_index_conditions() {
 #[tokio::test]
 async fn eventually_waits_for_the_condition() {
     let mut asked = 0;
-    eventually(Duration::from_secs(5), || {
+    eventually(Duration::from_secs(60), || {
         asked += 1;
         let done = asked == 3;
         async move { done }

@@ -28,7 +28,7 @@ BEGIN
             ebb.place_hold(text, text, text, timestamptz, text), ebb.lift_hold(text, text, text),
             ebb.holder_open(text, interval, jsonb), ebb.holder_beat(uuid), ebb.holder_close(uuid),
             ebb.create_intent(text, text, uuid, jsonb), ebb.created(text, text, text), ebb.incref(text, text, uuid),
-            ebb.decref(text, text, uuid), ebb.apply_refs(jsonb) TO ebb_app;
+            ebb.decref(text, text, uuid), ebb.apply_refs(jsonb), ebb.apply_refs_of(text, uuid, text[], text[]) TO ebb_app;
         GRANT EXECUTE ON FUNCTION
             ebb.schedule(text, timestamptz, jsonb, text, interval, text, text), ebb.schedule_many(jsonb),
             ebb.schedule_yearly(text, integer, integer, time, text, jsonb, text, text, interval, text, text, text),

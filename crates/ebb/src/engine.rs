@@ -10,7 +10,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::audit::work::SealWork;
-use crate::audit::{Destination, SigningKey, SubjectKey};
+use crate::audit::{Destination, PeriodKeys, SigningKey, SubjectKey};
 use crate::expire::sandbox::SandboxState;
 use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
@@ -39,6 +39,8 @@ pub struct Keys {
     pub signing: Option<PathBuf>,
     /// Makes pseudonyms.
     pub subject: Option<PathBuf>,
+    /// The directory with the keys of sealed snapshots.
+    pub period: Option<PathBuf>,
     /// Where the latest seal goes; beside the signing key when absent.
     pub publish: Option<Destination>,
     /// When the audit is reviewed, in UTC; on Sundays at three when absent.
@@ -57,6 +59,10 @@ impl Keys {
         const SUNDAY: At =
             At { weekday: Some(jiff::civil::Weekday::Sunday), time: jiff::civil::Time::constant(3, 0, 0, 0) };
         self.report_at.unwrap_or(SUNDAY)
+    }
+
+    pub(crate) fn period(&self) -> Option<PeriodKeys> {
+        self.period.as_ref().map(PeriodKeys::at)
     }
 
     fn subject(&self) -> Result<Option<Arc<SubjectKey>>> {
@@ -213,6 +219,9 @@ impl Engine {
             if let Policy::Retain(policy) = &want.policy {
                 retain::install(&mut tx, policy, by).await?;
             }
+        }
+        for gone in changes.iter().filter(|change| change.kind == Kind::Retain && change.is_disable()) {
+            retain::withdraw(&mut tx, &gone.name).await?;
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
             crate::once::remove_namespace(&mut tx, &gone.name).await?;
@@ -406,6 +415,11 @@ impl Engine {
             named.map_err(|error| error.at_key("notify"))?;
             retain::link::Place::of(warning.restore_url.as_deref(), self.public_url.as_deref())?;
         }
+        if policy.subjects().is_some_and(|subjects| subjects.snapshot_for.is_some()) && self.keys.period.is_none() {
+            return Err(Error::config("a sealed snapshot needs keys outside the database")
+                .with_hint("set period_keys = \"ebb-period-keys\" in [audit]: a directory that no backup has")
+                .at_key("snapshot"));
+        }
         match retain::as_expire(connection, policy).await? {
             Some(expire) => self.check_expire(connection, &expire).await,
             None => retain::check(connection, policy).await,
@@ -502,6 +516,7 @@ impl Roster for Duties {
 
     fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
         async move {
+            self.destroy_keys(database).await;
             resources::observe(database).await?;
             retain::observe(database).await?;
             crate::status::observe(database).await?;
@@ -516,7 +531,18 @@ impl Roster for Duties {
 }
 
 impl Duties {
+    /// Each node for its own directory: what another destroyed elsewhere may still be here.
+    async fn destroy_keys(&self, database: &Database) {
+        if let Some(keys) = self.keys.period()
+            && let Err(error) = retain::destroy_due(database, &keys).await
+        {
+            tracing::error!(error = %error, hint = error.hint(), "Cannot destroy period keys whose day has come");
+        }
+    }
+
     async fn read(&self, database: &Database, node: &str) -> Result<Agenda> {
+        // Also for a node that does what is due and ends.
+        self.destroy_keys(database).await;
         let mut tx = database.read().await?;
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
@@ -620,7 +646,8 @@ impl Duties {
             Some(expire) => self.expire(database, expire, stored, subject_key).await,
             None => {
                 let (subject_key, public_url) = (subject_key.clone(), self.public_url.clone());
-                Ok(retain::work::units(policy, stored, &table, &Outside { subject_key, public_url }))
+                let outside = Outside { subject_key, period_keys: self.keys.period(), public_url };
+                Ok(retain::work::units(policy, stored, &table, &outside))
             }
         }
     }
@@ -672,6 +699,8 @@ fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
         ("sample", "at", Some(keep.samples.to_string()), None),
         ("node", "seen_at", Some("1d".to_owned()), None),
         ("once_key", "expires_at", None, None),
+        ("snapshot_part", "until", None, None),
+        ("snapshot", "until", None, None),
         ("resource", "dropped_at", Some(keep.tombstones.to_string()), Some("state = 'dropped'")),
         ("lineage_event", "received_at", Some(keep.lineage_event.to_string()), None),
     ];

@@ -1,6 +1,6 @@
 //! `ebb apply`: shows the difference, asks once on a terminal, makes it so.
 
-use ebb::audit::{SigningKey, SubjectKey};
+use ebb::audit::{PeriodKeys, SigningKey, SubjectKey};
 use ebb::policy::{Change, ChangeAction, Wanted};
 use ebb::retain::Consent;
 use ebb::{Error, Result};
@@ -207,6 +207,9 @@ pub(crate) fn create_keys(context: &Context) -> Result<()> {
     }
     if let Some(path) = audit.subject_key.as_ref().and_then(|secret| secret.path()) {
         SubjectKey::create_if_missing(path)?;
+    }
+    if let Some(directory) = &audit.period_keys {
+        PeriodKeys::at(directory).create_directory()?;
     }
     Ok(())
 }

@@ -21,6 +21,8 @@ pub(crate) enum Command {
     VerifyReceipt(proof::VerifyReceiptArgs),
     /// Report what was deleted, and whether any of it too early; exit 3 when so.
     Report(proof::ReportArgs),
+    /// Print the sealed copy of what was erased, a JSON line for each row; needs the key of its period.
+    Open(proof::OpenArgs),
     /// After a restore from a backup: erase again whoever had been erased.
     Replay(proof::ReplayArgs),
 }
@@ -66,6 +68,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
         Command::Receipt(args) => proof::receipt(context, args).await,
         Command::VerifyReceipt(args) => proof::verify_receipt(&args),
         Command::Report(args) => proof::report(context, args).await,
+        Command::Open(args) => proof::open(context, args).await,
         Command::Replay(args) => proof::replay(context, args).await,
     }
 }

@@ -269,6 +269,7 @@ fn keys(config: &Config) -> Keys {
     Keys {
         signing: path(&config.audit.signing_key),
         subject: path(&config.audit.subject_key),
+        period: config.audit.period_keys.clone(),
         publish: config.audit.publish.clone().map(ebb::audit::Destination::File),
         report_at: config.audit.report_at,
     }

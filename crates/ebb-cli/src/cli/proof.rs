@@ -1,10 +1,11 @@
-//! `ebb audit receipt`, `verify-receipt`, `report` and `replay`: proof that leaves the database, and what it is good for.
+//! `ebb audit receipt`, `verify-receipt`, `report`, `open` and `replay`: proof that leaves the database, and what it is good for.
 
 use std::path::{Path, PathBuf};
 
-use ebb::audit::{self, Moment, Receipt, SubjectKey, TrustedKeys};
+use ebb::audit::{self, Moment, PeriodKeys, Receipt, SubjectKey, TrustedKeys};
 use ebb::retain::{self, PastErasure, Report};
 use ebb::{Error, Result};
+use sqlx::PgConnection;
 
 use super::{Context, Outcome, confirm, output};
 
@@ -61,6 +62,21 @@ enum Format {
     Csv,
 }
 
+/// Options of `ebb audit open`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb audit open 4711 --reason \"court order 17/2026\" > rows.jsonl\n  \
+    ebb audit open --policy user_accounts --subject 17 --reason \"restored by mistake\"")]
+pub(crate) struct OpenArgs {
+    #[command(flatten)]
+    which: ReceiptArgs,
+    /// Why; it is put on record, with who asked.
+    #[arg(long)]
+    reason: String,
+    /// Who asks, for the audit.
+    #[arg(long)]
+    by: Option<String>,
+}
+
 /// Options of `ebb audit replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
@@ -80,20 +96,52 @@ pub(crate) struct ReplayArgs {
 
 pub(crate) async fn receipt(context: &Context, args: ReceiptArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
+    let record = record(context, &mut tx, &args).await?;
+    output::json(&audit::receipt(&mut tx, record).await?)?;
+    Ok(Outcome::Done)
+}
+
+/// The record that an id, or a policy and a subject, stand for.
+async fn record(context: &Context, tx: &mut PgConnection, args: &ReceiptArgs) -> Result<i64> {
     let record = match (&args.id, &args.policy, &args.subject) {
         (Some(id), ..) => match (id.parse::<i64>(), id.parse::<uuid::Uuid>()) {
             (Ok(record), _) => Some(record),
-            (_, Ok(deletion)) => audit::erasure_by_deletion(&mut tx, deletion).await?,
+            (_, Ok(deletion)) => audit::erasure_by_deletion(tx, deletion).await?,
             _ => return Err(Error::usage(format!("{id:?} is neither a record nor a deletion"))),
         },
         (None, Some(policy), Some(subject)) => {
             let pseudonym = retain::pseudonym(&subject_key(context)?, policy, subject);
-            audit::erasure_of(&mut tx, &pseudonym).await?
+            audit::erasure_of(tx, &pseudonym).await?
         }
         _ => return Err(Error::usage("say which: an id, or --policy and --subject")),
     };
-    let Some(record) = record else { return Err(Error::usage("nothing on record says that this was erased")) };
-    output::json(&audit::receipt(&mut tx, record).await?)?;
+    record.ok_or_else(|| Error::usage("nothing on record says that this was erased"))
+}
+
+/// Prints what was kept, part by part: it may be much larger than memory.
+pub(crate) async fn open(context: &Context, args: OpenArgs) -> Result<Outcome> {
+    let Some(directory) = &context.config.audit.period_keys else {
+        return Err(Error::config("there are no period keys").with_hint("set period_keys in [audit]"));
+    };
+    let mut tx = context.begin().await?;
+    let record = record(context, &mut tx, &args.which).await?;
+    let Some(deletion) = retain::deletion_in_record(&mut tx, record).await? else {
+        return Err(Error::usage(format!("record {record} is not about a deletion")));
+    };
+    let (keys, by) = (PeriodKeys::at(directory), context.by(args.by.as_deref()));
+    let snapshot = retain::open_snapshot(&mut tx, &keys, deletion, &args.reason, &by).await?;
+    // On record before anything is shown.
+    tx.commit().await?;
+    for part in 0..snapshot.parts() {
+        // A transaction each: whoever reads the output may take their time.
+        let mut tx = context.begin().await?;
+        let rows = snapshot.part(&mut tx, part).await?;
+        tx.rollback().await?;
+        output::bytes(rows.as_bytes())?;
+    }
+    if !snapshot.complete {
+        eprintln!("this subject goes in parts and is not gone yet: there will be more");
+    }
     Ok(Outcome::Done)
 }
 

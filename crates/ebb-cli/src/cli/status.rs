@@ -136,10 +136,14 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
     let dash = || "-".to_owned();
     let pending = |unit: &UnitStatus| {
         let rows = unit.pending?;
-        Some(match unit.pending_is {
+        let due = match unit.pending_is {
             Some("counted") => words::number(rows),
             Some("last_known") => format!("({})", words::number(rows)),
             _ => words::about(rows, false),
+        };
+        Some(match unit.held_rows {
+            Some(held) if held > 0 => format!("{due}, {} on hold", words::number(held)),
+            _ => due,
         })
     };
     let last = |unit: &UnitStatus| {

@@ -112,6 +112,7 @@ mod tests {
             foreign_key: None,
             on_delete: None,
             action: action.into(),
+            kept_by: None,
         }
     }
 

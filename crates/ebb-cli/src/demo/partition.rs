@@ -31,6 +31,7 @@ pub(super) async fn show(context: &Context) -> Result<()> {
         zone: "UTC".into(),
         policy: None,
         guard: None,
+        move_foreign_keys: false,
     };
     let adopted = adopt::adopt(database, &request, "demo", &mut |_| ()).await?;
     let wanted = split::Request { table: TABLE.into(), ..split::Request::default() };

@@ -238,18 +238,18 @@ async fn a_trigger_says_who_hears_it() {
     let bin = Path::new(env!("CARGO_BIN_EXE_ebb"));
     let config = CONFIG.replace("[http]", "[node]\nname = \"worker-7\"\n[http]");
     let mut node = Node::spawn(bin, database.url(), &config, &["run"]);
-    node.wait_for_line("Cleaned up expired rows", Duration::from_secs(20)).await;
+    node.wait_for_line("Cleaned up expired rows", Duration::from_secs(60)).await;
     assert!(shell.fails(1, &["uninstall", "--yes"]).contains("worker-7 was alive a moment ago"));
     database.execute("INSERT INTO public.k SELECT n, now() - interval '1 minute' FROM generate_series(1, 10) n").await;
     let told = shell.ok(&["trigger", "old-keys:expire"]);
     assert!(told.contains("1 unit") && told.contains("worker-7"), "{told}");
-    ebb_testkit::eventually(Duration::from_secs(10), || async {
+    ebb_testkit::eventually(Duration::from_secs(60), || async {
         database.scalar::<i64>("SELECT count(*) FROM public.k").await == 60
     })
     .await;
     shell.ok(&["trigger", "keep"]);
     node.term();
-    node.wait_within(Duration::from_secs(10)).await;
+    node.wait_within(Duration::from_secs(60)).await;
 }
 
 #[tokio::test]

@@ -21,21 +21,21 @@ async fn the_demo_adds_up_twice_in_a_row_and_its_clock_moves() {
     let mut second = first.beside(bin, "", &["demo"], &env);
     second.wait_for_line("everything that was due is gone", Duration::from_secs(180)).await;
     let mut again = first.beside(bin, "", &["demo", "--once"], &env);
-    assert!(!again.wait_within(Duration::from_secs(20)).await.success());
+    assert!(!again.wait_within(Duration::from_secs(60)).await.success());
     assert!(again.output().contains("already running"), "{}", again.output());
     let mut advance = first.beside(bin, "", &["demo", "advance", "40d"], &[]);
-    assert!(advance.wait_within(Duration::from_secs(20)).await.success(), "{}", advance.output());
-    second.wait_for_line("the clock moved", Duration::from_secs(20)).await;
+    assert!(advance.wait_within(Duration::from_secs(60)).await.success(), "{}", advance.output());
+    second.wait_for_line("the clock moved", Duration::from_secs(60)).await;
     second.wait_for_line("the brake stopped lineage-keys: ", Duration::from_secs(60)).await;
     let list = ["--config", ".ebb/demo/ebb.toml", "policy", "list"];
     let mut list = first.beside(bin, "", &list, &[]);
-    assert!(list.wait_within(Duration::from_secs(20)).await.success(), "{}", list.output());
+    assert!(list.wait_within(Duration::from_secs(60)).await.success(), "{}", list.output());
     second.term();
-    assert!(second.wait_within(Duration::from_secs(20)).await.success(), "{}", second.output());
+    assert!(second.wait_within(Duration::from_secs(60)).await.success(), "{}", second.output());
     assert!(second.output().contains("verified: "), "{}", second.output());
     // Its server ends with it.
     let mut late = first.beside(bin, "", &["demo", "advance", "1d"], &[]);
-    assert_eq!(late.wait_within(Duration::from_secs(20)).await.code(), Some(1));
+    assert_eq!(late.wait_within(Duration::from_secs(60)).await.code(), Some(1));
     assert!(late.output().contains("no demo is running"), "{}", late.output());
 }
 

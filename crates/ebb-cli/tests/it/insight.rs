@@ -172,7 +172,7 @@ async fn a_running_node_is_seen_and_keeps_gauges_and_samples_fresh() {
     let config = format!("{KEYS}mode = \"observe\"\n");
     ebb(database.url(), &config, &["apply", "--yes"]).await;
     let mut node = Node::spawn(Path::new(EBB), database.url(), &config, &["run"]);
-    node.wait_for_line("Ebb is up", Duration::from_secs(20)).await;
+    node.wait_for_line("Ebb is up", Duration::from_secs(60)).await;
     eventually(Duration::from_secs(30), || async {
         // One series of the policy, one of all together.
         let samples: i64 = database
@@ -188,7 +188,7 @@ async fn a_running_node_is_seen_and_keeps_gauges_and_samples_fresh() {
     let (_, status) = json(database.url(), &config, &["status", "--json"]).await;
     assert_eq!((&status["nodes"][0]["alive"], &status["nodes"][0]["listens"]), (&true.into(), &true.into()));
     node.term();
-    assert!(node.wait_within(Duration::from_secs(10)).await.success());
+    assert!(node.wait_within(Duration::from_secs(60)).await.success());
 }
 
 #[tokio::test]

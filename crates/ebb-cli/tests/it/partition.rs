@@ -159,6 +159,73 @@ async fn killed_at_every_step_adopting_and_rolling_back_end_where_they_should() 
 }
 
 #[tokio::test]
+async fn killed_at_every_step_foreign_keys_move_and_come_back() {
+    let db = database().await;
+    db.execute(
+        "CREATE TABLE public.ingest (seq bigint PRIMARY KEY, created_at timestamptz NOT NULL);
+         CREATE TABLE public.detail (ingest bigint NOT NULL REFERENCES public.ingest ON DELETE CASCADE, v text);
+         CREATE INDEX ON public.detail (ingest);
+         INSERT INTO public.ingest SELECT g, now() - g * interval '1 hour' FROM generate_series(1, 500) g;
+         INSERT INTO public.detail SELECT g, 'v' FROM generate_series(1, 500) g",
+    )
+    .await;
+    let shell = Shell::new(&db, CONFIG);
+    let (before, all) = (schema(&db).await, rows(&db).await);
+    let details = "SELECT count(*) FROM public.detail d JOIN public.ingest i ON i.seq = d.ingest";
+    let adopt = [
+        "partition",
+        "adopt",
+        "public.ingest",
+        "--column",
+        "created_at",
+        "--by",
+        "month",
+        "--ahead",
+        "3",
+        "--move-foreign-keys",
+    ];
+    killed_at_every_step(&shell, &db, &adopt, "is partitioned").await;
+    assert_eq!(rows(&db).await, all, "adopted");
+    let valid: bool = db
+        .scalar("SELECT convalidated FROM pg_constraint WHERE conname = 'detail_ingest_fkey' AND confrelid = 'public.ingest'::regclass")
+        .await;
+    assert!(valid, "the key that moved is proven");
+    db.execute(
+        "INSERT INTO public.ingest SELECT 1000 + g, now() + interval '70 days' FROM generate_series(1, 300) g;
+         INSERT INTO public.detail SELECT 1000 + g, 'later' FROM generate_series(1, 300) g",
+    )
+    .await;
+    let with_later = rows(&db).await;
+    killed_at_every_step(
+        &shell,
+        &db,
+        &["partition", "rollback", "public.ingest", "--yes"],
+        "is an ordinary table again",
+    )
+    .await;
+    assert_eq!((rows(&db).await, db.scalar::<i64>(details).await), (with_later, 800), "rolled back");
+    shell.ok(&["partition", "finish", "public.ingest", "--yes"]);
+    assert_eq!(schema(&db).await, before, "the schema is what it was");
+    // And given up half way: every step that was taken is taken back.
+    for step in 1..=10 {
+        let config = shell.read("ebb.toml");
+        let mut node = Node::spawn(Path::new(env!("CARGO_BIN_EXE_ebb")), db.url(), &config, &adopt);
+        let (wanted, began) = (format!("step {step}/"), Instant::now());
+        while !node.lines().iter().any(|line| line.contains(&wanted)) {
+            assert!(began.elapsed() < Duration::from_secs(90), "no step {step}:\n{}", node.output());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        node.kill9();
+        shell.ok(&["partition", "rollback", "public.ingest", "--yes"]);
+        if db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await > 0 {
+            shell.ok(&["partition", "finish", "public.ingest", "--yes"]);
+        }
+        assert_eq!(schema(&db).await, before, "given up at step {step}");
+    }
+    assert_eq!(db.scalar::<i64>(details).await, 800);
+}
+
+#[tokio::test]
 async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     let db = database().await;
     rich_table(&db).await;

@@ -1,6 +1,8 @@
 //! `ebb resource …` as a person types it.
 
-use ebb_testkit::database;
+use std::process::Command;
+
+use ebb_testkit::{Store, database};
 
 use crate::shell::Shell;
 
@@ -56,4 +58,54 @@ async fn resources_are_listed_dropped_and_swept() {
     assert!(shell.ok(&["resource", "list", "--state", "dropped"]).contains("t2"));
     let who: String = database.scalar("SELECT string_agg(action || ' ' || by_name, ',' ORDER BY id) FROM ebb.audit WHERE action IN ('confirm', 'hurry')").await;
     assert_eq!(who, "confirm alice,hurry bob");
+}
+
+fn openssl(shell: &Shell, args: &str) {
+    let output = Command::new("openssl").args(args.split(' ')).current_dir(shell.dir.path()).output();
+    let output = output.expect("openssl is installed");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The authorities of the system are those of a file here: what the system's tools look at, too.
+fn trusting(shell: &Shell, authority: &str, args: &[&str]) -> (bool, String) {
+    let output = shell.command(args).env("SSL_CERT_FILE", shell.dir.path().join(authority)).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[tokio::test]
+async fn a_clickhouse_server_over_https_is_who_its_certificate_says() {
+    let database = database().await;
+    let shell = Shell::new(&database, "");
+    for name in ["right", "wrong"] {
+        openssl(
+            &shell,
+            &format!("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {name}.key -out {name}.crt -subj /CN={name}"),
+        );
+    }
+    openssl(&shell, "req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
+    shell.write("names", "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n");
+    openssl(
+        &shell,
+        "x509 -req -in server.csr -CA right.crt -CAkey right.key -CAcreateserial -days 2 -extfile names -out server.crt",
+    );
+    let place = |file: &str| shell.dir.path().join(file);
+    let (store, port) = Store::own_clickhouse_with_tls(&place("server.crt"), &place("server.key"));
+    store.query("CREATE DATABASE scratch").await;
+    store.query("CREATE TABLE scratch.t1 (x UInt8) ENGINE = Log").await;
+    shell.write(
+        "ebb.toml",
+        &format!("[[resources]]\nname = \"c\"\ndriver = \"clickhouse\"\nurl = \"https://localhost:{port}/?database=scratch\"\npattern = \"t{{snowflake}}\"\n"),
+    );
+    let marks = "SELECT count() FROM system.tables WHERE database = 'scratch' AND name = 'ebb_owner'";
+    let (_, said) = trusting(&shell, "wrong.crt", &["apply", "--yes"]);
+    assert!(said.contains("certificate"), "{said}");
+    assert_eq!(store.query(marks).await.trim(), "0", "nothing reaches a server that nobody vouches for");
+    let (applied, said) = trusting(&shell, "right.crt", &["apply", "--yes"]);
+    assert!(applied, "{said}");
+    assert_eq!(store.query(marks).await.trim(), "1");
+    let (swept, said) = trusting(&shell, "right.crt", &["run", "--once", "--only", "c:sweep"]);
+    assert!(swept, "{said}");
+    let report = shell.ok(&["resource", "sweep", "c", "--dry-run"]);
+    assert!(report.contains("last sweep: 1 listed"), "{report}");
 }

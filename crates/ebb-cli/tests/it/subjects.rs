@@ -29,7 +29,9 @@ async fn the_seven_policies_and_one_subject() {
     assert!(plan.contains("public.sessions (user_id) -> public.users (id): delete (ON DELETE CASCADE)"), "{plan}");
     assert!(plan.contains("public.user_profiles: its column id looks like an id of public.users"), "{plan}");
     assert!(
-        plan.contains("policy consent_records keeps its rows for 365d: they stay, and user_id becomes null"),
+        plan.contains(
+            "policy consent_records keeps its rows for 365d: those stay until then, and user_id becomes null"
+        ),
         "{plan}"
     );
 
@@ -166,4 +168,28 @@ async fn apply_adds_the_columns_that_a_policy_names_and_approves_what_has_grown(
     assert!(grown.contains("new: public.notes (user_id) -> public.users (id): delete"), "{grown}");
     let again = shell.ok(&["apply", "--yes"]);
     assert!(again.contains("the database has what the file says") && !again.contains("new:"), "{again}");
+}
+
+#[tokio::test]
+async fn a_sealed_copy_is_opened_on_the_command_line() {
+    let db = database().await;
+    db.execute(TABLES).await;
+    let policy = "[audit]\nsubject_key = \"file:subject.key\"\nperiod_keys = \"periods\"\n
+        [[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"
+        children = [{ table = \"consent_records\", column = \"user_id\", action = \"delete\" }]
+        snapshot = \"sealed\"\nsnapshot_for = \"30d\"\nbrake = { share = \"off\" }";
+    let shell = Shell::new(&db, policy);
+    shell.ok(&["apply", "--yes"]);
+    shell.ok(&["erase", "users", "1", "--yes"]);
+    shell.ok(&["run", "--once", "--only", "users"]);
+    let open = ["audit", "open", "--policy", "users", "--subject", "1", "--reason", "court order"];
+    let lines = shell.ok(&open);
+    let users = lines.lines().filter(|line| line.starts_with("{\"table\":\"public.users\",\"row\":{\"id\":1,")).count();
+    assert_eq!((users, lines.lines().count()), (1, 1 + 4 + 20), "{lines}");
+    assert!(shell.ok(&["audit", "list", "--action", "open_snapshot"]).contains("court order"));
+    assert!(shell.fails(2, &open[..6]).contains("--reason"));
+    assert!(shell.fails(2, &["audit", "open", "77777", "--reason", "x"]).contains("is not about a deletion"));
+    db.advance("40 days").await;
+    shell.ok(&["run", "--once", "--only", "users"]);
+    assert!(shell.fails(1, &open).contains("nobody can open it any more"));
 }

@@ -12,6 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::merkle::Hash;
+use super::period::ClosingKey;
 use crate::{Error, Result};
 
 const SIGNING_HEADER: &str = "# Ebb audit signing key (Ed25519 seed, hex). Secret: keep it out of the database.";
@@ -41,7 +42,7 @@ impl SigningKey {
     /// Replaces the key by a new one. The former public key stays listed, so that what it signed still verifies.
     pub fn rotate(path: &Path) -> Result<Self> {
         let former = Self::load(path)?;
-        let seed = random()?;
+        let seed = random_bytes()?;
         let key = Self::from_seed(&seed);
         // Listed first: a key that signs and is not listed would make good blocks look forged.
         former.list_public(&public_path(path))?;
@@ -177,6 +178,11 @@ impl SubjectKey {
         mac.finalize().into_bytes().into()
     }
 
+    /// A key for closing what only whoever has this key may read.
+    pub(crate) fn closing(&self, purpose: &str) -> ClosingKey {
+        ClosingKey::from_bytes(self.pseudonym(format!("ebb closing key\0{purpose}").as_bytes()))
+    }
+
     /// Whether this is what [`SubjectKey::pseudonym`] makes of it; takes as long whatever the answer is.
     pub fn vouches(&self, id: &[u8], mark: &[u8]) -> bool {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
@@ -205,8 +211,8 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn random() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
+pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| Error::failed("the system has no randomness").with_source(error.to_string()))?;
     Ok(bytes)
@@ -216,14 +222,14 @@ fn secret_text(header: &str, bytes: &[u8; 32]) -> String {
     format!("{header}\n{}\n", hex::encode(bytes))
 }
 
-fn read_or_create(path: &Path, header: &str) -> Result<[u8; 32]> {
+pub(super) fn read_or_create(path: &Path, header: &str) -> Result<[u8; 32]> {
     match fs::symlink_metadata(path) {
         Ok(_) => return read_secret(path),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(cannot("read", path, error)),
     }
     // Written whole under another name, then linked: whoever comes second uses the key of whoever came first.
-    let temporary = write_temporary(path, &secret_text(header, &random()?), 0o600)?;
+    let temporary = write_temporary(path, &secret_text(header, &random_bytes()?), 0o600)?;
     let linked = fs::hard_link(&temporary, path);
     let _ = fs::remove_file(&temporary);
     match linked {
@@ -235,7 +241,7 @@ fn read_or_create(path: &Path, header: &str) -> Result<[u8; 32]> {
     }
 }
 
-fn read_secret(path: &Path) -> Result<[u8; 32]> {
+pub(super) fn read_secret(path: &Path) -> Result<[u8; 32]> {
     let metadata = fs::metadata(path).map_err(|error| {
         let missing = error.kind() == ErrorKind::NotFound;
         let error = cannot("read", path, error);
@@ -283,7 +289,7 @@ fn write_temporary(path: &Path, content: &str, mode: u32) -> Result<PathBuf> {
 }
 
 /// Makes the new name durable. Where a directory cannot be synced, the file itself still is.
-fn sync_directory(path: &Path) {
+pub(super) fn sync_directory(path: &Path) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(directory) = fs::File::open(parent) {
         let _ = directory.sync_all();

@@ -7,6 +7,7 @@
 mod key;
 mod merkle;
 mod moment;
+mod period;
 mod publish;
 mod receipt;
 mod record;
@@ -18,6 +19,8 @@ pub(crate) mod work;
 pub use key::{SigningKey, SubjectKey, TrustedKeys};
 pub use merkle::{Hash, Tree, inclusion_proof, leaf_hash, root, verify_inclusion};
 pub use moment::Moment;
+pub(crate) use period::ClosingKey;
+pub use period::{Period, PeriodKey, PeriodKeys};
 pub use publish::{Destination, Published};
 pub use receipt::{Entered, Receipt, Refuted, erasure_by_deletion, erasure_of, receipt};
 pub use record::{Entry, Record, RowEntry, Xid};

@@ -77,6 +77,8 @@ pub struct AuditSettings {
     pub signing_key: Option<Secret>,
     /// Makes pseudonyms of subjects; outside the database.
     pub subject_key: Option<Secret>,
+    /// Where the keys of sealed snapshots are: a directory outside the database and its backups.
+    pub period_keys: Option<PathBuf>,
     /// Where seals are published.
     pub publish: Option<PathBuf>,
     /// When the audit is reviewed, in UTC.
@@ -112,7 +114,13 @@ pub(super) const SECTIONS: [(&str, &[Scalar]); 6] = [
     ("metrics", &[Scalar::Text("prefix")]),
     (
         "audit",
-        &[Scalar::Text("signing_key"), Scalar::Text("subject_key"), Scalar::Text("publish"), Scalar::Text("report_at")],
+        &[
+            Scalar::Text("signing_key"),
+            Scalar::Text("subject_key"),
+            Scalar::Text("period_keys"),
+            Scalar::Text("publish"),
+            Scalar::Text("report_at"),
+        ],
     ),
     ("node", &[Scalar::Text("lease"), Scalar::Text("poll"), Scalar::Text("name")]),
 ];
@@ -219,9 +227,10 @@ impl AuditSettings {
                 None
             }
         });
-        r.not_yet("period_keys");
+        let period_keys = r.text("period_keys", "\"ebb-period-keys\"");
+        let period_keys = period_keys.map(|path| base.join(path.strip_prefix("file:").unwrap_or(&path)));
         reader.finish()?;
-        Ok(Self { signing_key, subject_key, publish, report_at })
+        Ok(Self { signing_key, subject_key, period_keys, publish, report_at })
     }
 }
 

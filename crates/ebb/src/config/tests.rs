@@ -142,13 +142,14 @@ fn syntax_errors_look_the_same() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused_at_its_line() {
-    let said = refusal("[[retain]]\nname = \"users\"\nsnapshot_for = \"30d\"\ndeleted_at = \"deleted_at\"\n", &[]);
-    assert!(said.contains("this version of Ebb does not support `snapshot_for` yet\n --> ebb.toml:3:1"), "{said}");
+fn what_makes_no_sense_is_refused_at_its_line() {
+    let users = "[[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n";
+    let said = refusal(&format!("{users}snapshot_for = \"30d\"\n"), &[]);
+    assert!(said.contains("and there is none\n --> ebb.toml:6:"), "{said}");
     assert!(refusal("[http]\ntls_cert = \"x\"\n", &[]).contains("`tls_cert` is given and `tls_key` is not"));
     assert!(refusal("[http]\ntrusted_proxies = [\"10.0.0/8\"]\n", &[]).contains("is no address"));
     assert!(refusal("[http]\nrate_limit = \"fast\"\n", &[]).contains("is no rate"));
-    assert!(refusal("[audit]\nperiod_keys = \"keys\"\n", &[]).contains("yet"));
+    assert!(refusal("[audit]\nperiod_keys = 7\n", &[]).contains("must be a text"));
     assert!(refusal("[audit]\nreport_at = \"SOMEDAY\"\n", &[]).contains("is no time of day"));
 }
 

@@ -11,7 +11,7 @@ use super::{Action, Finding, Fix, Questions, Severity, lines, unable};
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::pg::{Ident, Relation};
 use crate::policy::{Action as PolicyAction, Expire};
-use crate::{Engine, Error, Result, expire};
+use crate::{Engine, Error, Result, expire, gate};
 
 /// PostgreSQL 17 knows MAINTAIN.
 const MAINTAIN: i32 = 170_000;
@@ -165,6 +165,10 @@ async fn sweep(connection: &mut PgConnection, node: &Role, policy: &Expire) -> R
         grants.insert(format!("GRANT TEMPORARY ON DATABASE {database} TO {role}"));
     }
     grants.extend(read_grants(connection, &worker, &table, &leaves).await?);
+    // While somebody is on hold, the node asks of each due row whose it is.
+    for between in gate::reads(connection, name).await? {
+        grants.extend(read_grants(connection, &node.name, &between, &[]).await?);
+    }
     // Through a sandbox of the owner the node changes rows without the right to.
     let sandboxed = match leaves.first() {
         Some(leaf) if policy.role.is_none() => {

@@ -35,6 +35,10 @@ pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<F
                 None => finding,
             });
         }
+        if retain::lacks_trigger(&mut tx, &policy).await.unwrap_or(false) {
+            let evidence = "`mark_at_once`: its trigger is not there or is switched off; soft deletes are noticed every `mark_every`";
+            findings.push(Finding::warn("subjects", Some(&stored.name), evidence).fix(Fix::command("ebb apply")));
+        }
         if !plan.unapproved.is_empty() {
             let evidence = format!("its tree is not the approved one: {}", plan.unapproved.join("; "));
             findings.push(Finding::fail("subjects", Some(&stored.name), evidence).fix(Fix::command("ebb apply")));

@@ -7,7 +7,7 @@ use crate::audit::{self, BlockerKind, Moment};
 use crate::plan::{interval, words};
 use crate::policy::Stored;
 use crate::status::{self, PolicyRow, UnitRow, since};
-use crate::{Engine, Result};
+use crate::{Engine, Result, retain};
 
 /// So many failures in a row are no accident.
 const FAILING: i32 = 3;
@@ -152,8 +152,15 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
     let mut tx = engine.database().read().await?;
     let unsealed = audit::unsealed(&mut tx, MANY_UNSEALED).await?;
     let blocker = audit::blocker(&mut tx).await?;
-    tx.rollback().await?;
     let mut findings = Vec::new();
+    if let Some(keys) = engine.keys().period() {
+        for (about, evidence) in retain::key_trouble(&mut tx, &keys).await? {
+            let fix =
+                "every node needs the same directory of period keys; what was closed with a lost key stays closed";
+            findings.push(Finding::fail("audit", Some(&about), evidence).fix(Fix::advice(fix)));
+        }
+    }
+    tx.rollback().await?;
     match &engine.keys().signing {
         None => {
             let text = format!("no signing key is configured: {unsealed} audit records are kept, and none is sealed");

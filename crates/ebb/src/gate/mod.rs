@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
-use crate::pg::catalog;
+use crate::pg::catalog::{self, Table};
 use crate::pg::{Ident, Relation};
 use crate::policy::{Policy, Stored};
 use crate::{Error, Result};
@@ -167,4 +167,18 @@ pub(crate) fn explain(error: Error, held: &[Held]) -> Error {
         }
         _ => error,
     }
+}
+
+/// The tables that a policy's batches read besides their own while somebody is on hold.
+pub(crate) async fn reads(connection: &mut PgConnection, policy: &str) -> Result<Vec<Table>> {
+    let mut found = Vec::new();
+    for (name, conditions) in store::reads(connection, policy).await? {
+        let Ok(table) = catalog::table(connection, &name).await else { continue };
+        let read = format!("FROM {} AS ", table.relation);
+        let joined = format!("JOIN {} AS ", table.relation);
+        if conditions.iter().any(|condition| condition.contains(&read) || condition.contains(&joined)) {
+            found.push(table);
+        }
+    }
+    Ok(found)
 }

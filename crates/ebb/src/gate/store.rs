@@ -24,6 +24,11 @@ pub(super) async fn gates(connection: &mut PgConnection) -> Result<BTreeMap<Stri
     Ok(sql!("gates" as (String, Vec<String>)).fetch_all(connection).await?.into_iter().collect())
 }
 
+/// Tables of the trees that a hold reaches a policy through, with the conditions that are asked.
+pub(super) async fn reads(connection: &mut PgConnection, policy: &str) -> Result<Vec<(String, Vec<String>)>> {
+    Ok(sql!("reads" as (String, Vec<String>)).bind(policy).fetch_all(connection).await?)
+}
+
 /// A batch may take its time; the usual lock wait would give up before it has ended.
 pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")

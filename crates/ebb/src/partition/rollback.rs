@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::adopt::referrers::Moved;
 use super::adopt::store::{self, Adoption};
-use super::adopt::{After, Plan, Progress, Session, execute, prepare_session, short};
+use super::adopt::{After, Plan, Progress, Session, execute, prepare_session, prove, short};
 use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, catalog};
 use crate::policy::{self, Kind};
@@ -100,7 +101,7 @@ pub(crate) async fn abandon(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<RolledBack> {
     let swapped = plan.swap.is_some_and(|swap| adoption.step.max(0) as usize > swap);
-    let mut sql = Vec::new();
+    let mut sql: Vec<String> = plan.referrers.iter().flat_map(Moved::release).collect();
     if swapped {
         for step in &plan.abandon_indexes {
             watch(Progress::Step(1, 2, step.title.clone()));
@@ -110,9 +111,11 @@ pub(crate) async fn abandon(
         sql.extend(plan.abandon_keys.iter().cloned());
     }
     sql.extend(plan.abandon.iter().cloned());
+    sql.extend(plan.referrers.iter().flat_map(Moved::restore));
     watch(Progress::Step(2, 2, "take back what was prepared".into()));
     let label = &adoption.relation;
     short(session, &[adoption.relid], &sql, watch, After::Done(label, "adopting", 0)).await?;
+    prove(session, plan).await?;
     let built = plan.steps.iter().chain(&plan.abandon_indexes).filter_map(|step| step.index.as_ref());
     for (schema, name) in built {
         let relation = Relation::new(schema, name);
@@ -141,7 +144,7 @@ async fn back(
 ) -> Result<()> {
     let (table, of) = (plan.relation(), plan.back_indexes.len() + 2);
     refuse_twins(&mut session.connection, plan).await?;
-    refuse_triggers(&mut session.connection, adoption.relid).await?;
+    refuse_triggers(&mut session.connection, adoption.relid, plan).await?;
     disable(&mut session.connection, &adoption.policy, by).await?;
     if let Some(row) = held_split(session, &table.label(), &["split"], watch).await? {
         split::prepare_rollback(session, &row, &row.plan()?, watch).await?;
@@ -165,13 +168,17 @@ async fn back(
     }
     let others: Vec<&(i64, String, String)> = attached.iter().filter(|(oid, ..)| *oid != adoption.relid).collect();
     let known = attached.iter().map(|(oid, ..)| oid.to_string()).collect::<Vec<_>>().join(", ");
-    let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), leave(parent, adoption.relid, &known)];
+    let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")];
+    sql.extend(plan.referrers.iter().map(Moved::let_go));
+    sql.push(leave(parent, adoption.relid, &known));
     sql.extend(plan.back.iter().cloned());
+    sql.extend(plan.referrers.iter().flat_map(Moved::stand_in));
     sql.extend(others.iter().map(|(oid, schema, name)| {
         let partition = Relation::new(schema, name);
+        let keep: String = plan.referrers.iter().map(|moved| moved.keep_on(&partition) + "; ").collect();
         format!(
             "DO $ebb$ BEGIN IF NOT (SELECT relispartition FROM pg_class WHERE oid = {oid}) THEN ALTER TABLE {partition} INHERIT {table}; \
-             END IF; END $ebb$"
+             {keep}END IF; END $ebb$"
         )
     }));
     sql.extend(twins(plan));
@@ -233,22 +240,18 @@ async fn refuse_twins(connection: &mut PgConnection, plan: &Plan) -> Result<()> 
 }
 
 /// Rows that move back must not set off triggers a second time.
-async fn refuse_triggers(connection: &mut PgConnection, relid: i64) -> Result<()> {
+async fn refuse_triggers(connection: &mut PgConnection, relid: i64, plan: &Plan) -> Result<()> {
     let triggers: i64 = sql!("insert_triggers" scalar i64).bind(relid).fetch_one(&mut *connection).await?;
-    if triggers == 0 || may_be_quiet(connection).await? {
+    if (triggers == 0 && plan.referrers.is_empty()) || partitions::may_be_quiet(connection).await? {
         return Ok(());
     }
-    Err(Error::refused("rows that move back would set off this table's triggers a second time").with_hint(
-        "run it as a superuser, or from 15 on: GRANT SET ON PARAMETER session_replication_role TO CURRENT_USER",
-    ))
+    Err(loud())
 }
 
-/// Whether this role may move rows without setting off triggers: asked by trying, since who may depends on the version.
-async fn may_be_quiet(connection: &mut PgConnection) -> Result<bool> {
-    let mut tx = connection.begin().await?;
-    let tried = sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await;
-    tx.rollback().await?;
-    Ok(tried.is_ok())
+fn loud() -> Error {
+    Error::refused("rows that move back would set off triggers, also those that stand in for foreign keys").with_hint(
+        "run it as a superuser, or from 15 on: GRANT SET ON PARAMETER session_replication_role TO CURRENT_USER",
+    )
 }
 
 async fn disable(connection: &mut PgConnection, name: &str, by: &str) -> Result<()> {
@@ -279,6 +282,10 @@ async fn drain(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (table, label) = (plan.relation(), adoption.relation.clone());
+    // What stands in for a foreign key would take a row that moves for one that goes.
+    if !plan.referrers.is_empty() && !partitions::may_be_quiet(&mut session.connection).await? {
+        return Err(loud());
+    }
     let columns: String =
         sql!("plain_columns" scalar String).bind(adoption.relid).fetch_one(&mut session.connection).await?;
     let children: Vec<(i64, String, String)> =
@@ -288,8 +295,14 @@ async fn drain(
         let child = Relation::new(schema, name);
         watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
         moved += empty(session, &table, &child, &columns, oid, watch).await?;
-        let sql = [format!("ALTER TABLE {child} NO INHERIT {table}")];
+        let mut sql = vec![format!("ALTER TABLE {child} NO INHERIT {table}")];
+        sql.extend(plan.referrers.iter().map(|moved| moved.keep_no_more(&child)));
         short(session, &[oid, adoption.relid], &sql, watch, After::Nothing).await?;
+    }
+    if !plan.referrers.is_empty() {
+        let sql: Vec<String> = plan.referrers.iter().flat_map(Moved::restore).collect();
+        short(session, &[adoption.relid], &sql, watch, After::Nothing).await?;
+        prove(session, plan).await?;
     }
     let count = plan.back_keys.len();
     let sql: Vec<String> = (0..count).map(|n| format!("DROP TRIGGER IF EXISTS {TWIN}{n} ON {table}")).collect();
@@ -307,7 +320,7 @@ async fn empty(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (mut size, mut moved, mut tries) = (500_u64, 0, 0);
-    let silence = if may_be_quiet(&mut session.connection).await? {
+    let silence = if partitions::may_be_quiet(&mut session.connection).await? {
         "SET LOCAL session_replication_role = replica; "
     } else {
         ""
@@ -389,6 +402,7 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
     store::hold(&mut session.connection, label, watch).await?;
     match adoption.state.as_str() {
         "adopted" => {
+            prove(&mut session, &plan).await?;
             store::forget(&mut session.connection, label).await?;
             return Ok(Finished::Adopted);
         }
@@ -480,7 +494,12 @@ pub async fn standing(database: &Database, typed: &str) -> Result<Option<Standin
             .chain(plan.abandon_keys)
             .chain(plan.abandon)
             .collect(),
-        _ => plan.back_indexes.iter().flat_map(|step| step.sql.clone()).chain(plan.back).collect(),
+        _ => {
+            let moved = &plan.referrers;
+            let (first, last) = (moved.iter().map(Moved::let_go), moved.iter().flat_map(Moved::restore));
+            let indexes = plan.back_indexes.iter().flat_map(|step| step.sql.clone());
+            indexes.chain(first).chain(plan.back).chain(last).chain(moved.iter().map(Moved::proof)).collect()
+        }
     };
     tx.commit().await?;
     Ok(Some(Standing {

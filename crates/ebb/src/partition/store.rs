@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff_sqlx::Timestamp as PgTimestamp;
 use sqlx::postgres::types::PgInterval;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::Partitioned;
 use crate::audit::Moment;
@@ -372,4 +372,21 @@ pub(crate) async fn bounds(
     keep: Option<PgInterval>,
 ) -> Result<Vec<Bounds>> {
     Ok(sql!("bounds" as Bounds).bind(i64::from(oid)).bind(kind).bind(zone).bind(keep).fetch_all(connection).await?)
+}
+
+/// Whether this role may change rows without setting off triggers: asked by trying, since who may depends on the version.
+pub(crate) async fn may_be_quiet(connection: &mut PgConnection) -> Result<bool> {
+    let mut tx = connection.begin().await?;
+    let tried = sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await;
+    tx.rollback().await?;
+    Ok(tried.is_ok())
+}
+
+/// How many pages a table has.
+pub(crate) async fn pages(connection: &mut PgConnection, table: &Relation) -> Result<i64> {
+    let sql = format!(
+        "SELECT pg_relation_size({}) / current_setting('block_size')::int8",
+        crate::pg::Literal(&table.to_string())
+    );
+    Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }

@@ -44,6 +44,9 @@ const MIGRATIONS: &[Migration] = migrations![
     16 "0016_review",
     17 "0017_warn",
     18 "0018_figures",
+    19 "0019_snapshot",
+    20 "0020_subjects",
+    21 "0021_flush",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -14,8 +14,8 @@ use crate::expire::due::Clock;
 use crate::expire::store::Target;
 use crate::pg::Guard;
 use crate::pg::catalog::{self, Leaf, Table};
-use crate::policy::{Expire, Wanted};
-use crate::{Engine, Result, expire};
+use crate::policy::{Expire, Policy, Retain, Wanted};
+use crate::{Engine, Result, expire, retain};
 
 /// All counting of one forecast takes no longer than about this.
 const COUNT_FOR: Duration = Duration::from_secs(10);
@@ -78,7 +78,34 @@ impl Engine {
             }
             forecasts.push(forecast);
         }
+        for stored in stored.iter().filter(|stored| stored.is_active()) {
+            if let Ok(Policy::Retain(policy)) = stored.policy()
+                && policy.subjects().is_some()
+            {
+                forecasts.push(self.subjects_ahead(&policy, from, days).await?);
+            }
+        }
         Ok(forecasts)
+    }
+
+    /// Subjects fall due by their deletions, which are counted; each is a row of the root table.
+    async fn subjects_ahead(&self, policy: &Retain, from: Timestamp, days: u32) -> Result<Forecast> {
+        let mut tx = self.database().read().await?;
+        let due = retain::forecast(&mut tx, policy.name.as_str(), from.into(), days).await?;
+        // A table that is gone has rows of no size.
+        let bytes_per_row = retain::bytes_per_row(&mut tx, policy).await.unwrap_or(0.0);
+        tx.rollback().await?;
+        let day = |(at, rows): (usize, &u64)| {
+            let end = from.saturating_add(SignedDuration::from_hours(24 * (at as i64 + 1))).unwrap_or(Timestamp::MAX);
+            Day { until: end.into(), rows: *rows, bytes: (*rows as f64 * bytes_per_row) as u64, exact: true }
+        };
+        Ok(Forecast {
+            policy: policy.name.to_string(),
+            table: policy.table.clone(),
+            due_rows: due.first().copied(),
+            days: due.iter().skip(1).enumerate().map(day).collect(),
+            problem: None,
+        })
     }
 
     async fn look_ahead(

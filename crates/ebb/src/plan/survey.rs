@@ -8,7 +8,8 @@ use crate::expire::due::Clock;
 use crate::expire::shape::{self, Shape};
 use crate::expire::store::{self as expire_store, Count, Target};
 use crate::expire::{self, brake};
-use crate::gate;
+use crate::gate::{self, Held};
+use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::Expire;
 use crate::{Error, Result};
@@ -46,6 +47,8 @@ impl Surveyed {
 const SAMPLE_PAGES: u64 = 8_192;
 /// Reading so many pages costs nothing worth a word.
 const SMALL: u64 = 128;
+/// Rows of subjects on hold are counted no further.
+const HELD_UP_TO: u64 = 100_000;
 
 impl Survey {
     pub(crate) fn pages(&self) -> u64 {
@@ -69,11 +72,10 @@ impl Survey {
 
     /// How many due rows belong to subjects on hold, as far as it is worth counting; none where nobody is.
     pub(crate) async fn held(&self, connection: &mut PgConnection, policy: &Expire) -> Result<Option<u64>> {
-        const COUNT_UP_TO: u64 = 100_000;
         let held = gate::look(connection, policy.name.as_str()).await?;
         let Some(first) = self.leaves.first().filter(|_| !held.is_empty()) else { return Ok(None) };
         let counted =
-            expire_store::count_held(connection, &self.table.relation, &first.target, &held, COUNT_UP_TO).await;
+            expire_store::count_held(connection, &self.table.relation, &first.target, &held, HELD_UP_TO).await;
         counted.map(Some).map_err(|error| gate::explain(error, &held))
     }
 
@@ -108,4 +110,11 @@ pub(crate) async fn survey(connection: &mut PgConnection, policy: &Expire, clock
         leaves.push(Surveyed { leaf, target, pages, bytes, index, correlation, shape });
     }
     Ok(Survey { table, leaves })
+}
+
+/// How many due rows of one leaf belong to subjects on hold; none where that cannot be said.
+pub(crate) async fn held_in(database: &Database, surveyed: &Surveyed, holds: &[Held]) -> Option<u64> {
+    let mut tx = database.read().await.ok()?;
+    let leaf = &surveyed.leaf.relation;
+    expire_store::count_held(&mut tx, leaf, &surveyed.target, holds, HELD_UP_TO).await.ok()
 }

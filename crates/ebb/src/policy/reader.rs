@@ -49,14 +49,6 @@ impl<'a> Reader<'a> {
         self.error(key, Spot::Value, invalid);
     }
 
-    /// A key of the contract that this version does not act on: better refused than silently without effect.
-    pub(crate) fn not_yet(&mut self, key: &'static str) {
-        if self.take(key).is_some() {
-            let message = format!("this version of Ebb does not support `{key}` yet");
-            self.error(key, Spot::Key, Invalid::new(message).hint("take it out"));
-        }
-    }
-
     /// A text, whatever it says.
     pub(crate) fn text(&mut self, key: &'static str, example: &str) -> Option<String> {
         let value = self.take(key)?;

@@ -96,8 +96,12 @@ pub struct Subjects {
     pub unnamed: Unnamed,
     /// How subjects are warned; absent: not at all.
     pub warning: Option<Warning>,
+    /// How long a sealed copy of what was erased is kept; absent: there is none.
+    pub snapshot_for: Option<Term>,
     /// How often the application's own soft deletes are looked for.
     pub mark_every: Duration,
+    /// A trigger on the table tells Ebb of them at once.
+    pub mark_at_once: bool,
     /// When subjects are erased.
     pub erase: Cadence,
 }
@@ -181,6 +185,7 @@ pub(super) const SCALARS: &[Scalar] = &[
     Scalar::Text("children"),
     Scalar::Text("unnamed"),
     Scalar::Text("mark_every"),
+    Scalar::Plain("mark_at_once"),
     Scalar::Text("erase_at"),
     Scalar::Text("column"),
     Scalar::Text("unit"),
@@ -217,7 +222,7 @@ pub(super) const SCALARS: &[Scalar] = &[
 ];
 
 /// Keys that make sense for subjects only, and those for rows only.
-const OF_SUBJECTS: [&str; 15] = [
+const OF_SUBJECTS: [&str; 18] = [
     "grace",
     "status",
     "mirror",
@@ -225,6 +230,7 @@ const OF_SUBJECTS: [&str; 15] = [
     "children",
     "unnamed",
     "mark_every",
+    "mark_at_once",
     "erase_at",
     "warn_before",
     "spread",
@@ -233,6 +239,8 @@ const OF_SUBJECTS: [&str; 15] = [
     "on_undeliverable",
     "restore_url",
     "texts",
+    "snapshot",
+    "snapshot_for",
 ];
 const OF_ROWS: [&str; 6] = ["column", "unit", "older_than", "where", "at", "audit"];
 
@@ -258,8 +266,6 @@ impl Retain {
         let brake = read_brake(r);
         let role = r.text("role", "\"ebb_worker\"");
         let enabled = r.flag("enabled", true);
-        r.not_yet("snapshot_for");
-        r.choice("snapshot", &[("none", ())]);
         if tenant_override && !given("tenant") {
             let invalid = Invalid::new("`tenant_override` needs `tenant`").hint("name the column that has the tenant");
             r.refuse("tenant_override", invalid);
@@ -271,7 +277,8 @@ impl Retain {
             Some(_) => (&OF_ROWS[..], "belongs to retention by age, and `deleted_at` makes this one about subjects"),
             None => (&OF_SUBJECTS[..], "belongs to subjects, which need `deleted_at`"),
         };
-        for key in foreign.iter().filter(|key| given(key)) {
+        let none = |key: &str| key == "snapshot" && spec.get(key).is_some_and(|value| value == "none");
+        for key in foreign.iter().filter(|key| given(key) && !none(key)) {
             r.refuse(key, Invalid::new(format!("`{key}` {why}")).hint("take one of them out"));
         }
         if deleted_at.is_none() && !given("column") {
@@ -380,7 +387,9 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
     let children = read_children(r);
     let unnamed = r.choice("unnamed", &[("refuse", Unnamed::Refuse), ("delete", Unnamed::Delete)]);
     let warning = warning::read(r, spec, grace);
+    let snapshot_for = read_snapshot(r);
     let mark_every = r.duration("mark_every", "\"1h\"", Duration::from_secs(1)..=YEAR);
+    let mark_at_once = r.flag("mark_at_once", false);
     let erase = read_erase(r, spec, window);
     Some(Subjects {
         deleted_at: String::new(),
@@ -391,9 +400,30 @@ fn read_subjects(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor:
         children,
         unnamed: unnamed.unwrap_or(Unnamed::Refuse),
         warning,
+        snapshot_for,
         mark_every: mark_every.unwrap_or(HOUR),
+        mark_at_once,
         erase,
     })
+}
+
+/// `snapshot = "sealed"` and `snapshot_for` belong together.
+fn read_snapshot(r: &mut Reader<'_>) -> Option<Term> {
+    let sealed = r.choice("snapshot", &[("none", false), ("sealed", true)]);
+    let term = r.term("snapshot_for", "\"30d\"");
+    match (sealed == Some(true), r.take("snapshot_for").is_some()) {
+        (true, false) => {
+            let invalid = Invalid::new("a sealed snapshot has an end, and `snapshot_for` is missing");
+            r.refuse("snapshot", invalid.hint("add snapshot_for = \"30d\""));
+            None
+        }
+        (false, true) => {
+            let invalid = Invalid::new("`snapshot_for` says how long a sealed snapshot is kept, and there is none");
+            r.refuse("snapshot_for", invalid.hint("add snapshot = \"sealed\", or take it out"));
+            None
+        }
+        _ => term,
+    }
 }
 
 fn read_direct(r: &mut Reader<'_>, spec: &Spec, window: Option<Window>, floor: Option<Term>) -> Option<Direct> {
@@ -570,6 +600,14 @@ mod tests {
         );
         assert!(subjects(json!({ "children": [{ "tabel": "t" }] })).contains("did you mean `table`?"));
         assert!(subjects(json!({ "every": "1h", "erase_at": "02:00" })).contains("cannot both be given"));
-        assert!(subjects(json!({ "snapshot": "sealed" })).contains("`snapshot` cannot be"));
+        assert!(subjects(json!({ "snapshot": "sealed" })).contains("`snapshot_for` is missing"));
+        assert!(subjects(json!({ "snapshot_for": "30d" })).contains("and there is none"));
+        assert!(subjects(json!({ "snapshot": "none", "snapshot_for": "30d" })).contains("and there is none"));
+        assert!(subjects(json!({ "snapshot": "open" })).contains("`snapshot` cannot be"));
+        let rows = json!({ "column": "c", "older_than": "9d", "snapshot": "sealed", "snapshot_for": "30d" });
+        assert!(refusal(rows).contains("`snapshot` belongs to subjects"));
+        assert!(parse(json!({ "column": "c", "older_than": "9d", "snapshot": "none" })).is_ok());
+        let sealed = json!({ "deleted_at": "d", "grace": "90d", "snapshot": "sealed", "snapshot_for": "30d" });
+        assert_eq!(parse(sealed).unwrap().subjects().unwrap().snapshot_for, Some(Term::days(30)));
     }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::store::rows::{self, Root, SoftDelete};
-use super::tree::{self, EdgeAction, Keeper, Tree, Wishes};
-use super::{graph, store};
+use super::tree::{self, EdgeAction, Tree, Wishes};
+use super::{graph, keeper, store};
 use crate::pg::{Ident, catalog, expression};
-use crate::policy::{self, Kind, Policy, Retain, Subjects};
+use crate::policy::{Retain, Subjects};
 use crate::{Error, Result};
 
 /// A policy over subjects, ready for SQL.
@@ -22,6 +22,8 @@ pub(crate) struct Compiled {
     pub(crate) owner: String,
     pub(crate) oid: u32,
     pub(crate) role: Option<Ident>,
+    /// A copy is kept of what goes.
+    pub(crate) copies: bool,
 }
 
 /// The tree alone, with whatever stands in its way.
@@ -39,28 +41,9 @@ pub(crate) async fn tree(
     let mut seeds = vec![table.oid];
     seeds.extend(children.iter().map(|(oid, _)| *oid));
     let graph = graph::read(connection, &seeds).await?;
-    let keepers = keepers(connection, policy).await?;
+    let keepers = keeper::keepers(connection, policy).await?;
     let wishes = Wishes { root: table.oid, children, unnamed: subjects.unnamed, grace: subjects.grace, keepers };
     Ok((table, tree::build(&graph, &wishes)?))
-}
-
-/// Other retain policies and the tables they keep rows of.
-async fn keepers(connection: &mut PgConnection, own: &Retain) -> Result<Vec<Keeper>> {
-    let mut keepers = Vec::new();
-    let stored = policy::store::all(connection).await?;
-    for stored in
-        stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str())
-    {
-        let Ok(Policy::Retain(other)) = stored.policy() else { continue };
-        let Ok(table) = catalog::table(connection, &other.table).await else { continue };
-        keepers.push(Keeper {
-            table: table.oid,
-            policy: stored.name.clone(),
-            retention: other.retention(),
-            floor: other.floor,
-        });
-    }
-    Ok(keepers)
 }
 
 /// Everything that can be wrong with a policy over subjects, by what the database knows.
@@ -114,7 +97,12 @@ pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subj
                 }
                 sets.insert(at, checked);
             }
-            EdgeAction::Delete | EdgeAction::Keep => {}
+            EdgeAction::Delete | EdgeAction::Keep => {
+                // Rows that stay because of their own term lose their link.
+                if let Some(kept) = &edge.kept {
+                    sets.insert(at, kept.columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect());
+                }
+            }
         }
     }
     let attempted = subjects.mirror.attempted.as_ref().map(Ident::new);
@@ -129,7 +117,8 @@ pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subj
         unless,
     };
     let role = policy.role.as_ref().map(Ident::new);
-    Ok(Compiled { root, tree, sets, owner: table.owner, oid, role })
+    let copies = subjects.snapshot_for.is_some();
+    Ok(Compiled { root, tree, sets, owner: table.owner, oid, role, copies })
 }
 
 /// Columns of the root that the policy keeps in step; whether each is a time.

@@ -56,9 +56,24 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
     let touched = || set(ident(&subjects.mirror.touched), "COALESCE($3, now())");
     let deleted_at = &root.deleted_at;
     let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let key: Vec<String> = match root.key.as_slice() {
+        [one] => vec![format!("n.{} = $2::{}", one.name, one.sql_type)],
+        several => several
+            .iter()
+            .enumerate()
+            .map(|(at, column)| format!("n.{} = ($2::jsonb ->> {at})::{}", column.name, column.sql_type))
+            .collect(),
+    };
+    let key = key.join(" AND ");
     let (deleted, active) = match &subjects.status {
         Some(columns) => (status(&columns.deleted), status(&columns.active)),
         None => (None, None),
+    };
+    // What the application soft-deleted itself: only what mirrors it.
+    let mark = list(vec![deleted.clone(), set(ident(&subjects.mirror.due), "$4")]);
+    let mark = match mark.is_empty() {
+        true => "NULL".to_owned(),
+        false => format!("UPDATE {} AS n SET {mark} WHERE {key}", root.relation),
     };
     let delete = list(vec![
         Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {})", root.time.value("$3", &root.zone))),
@@ -78,14 +93,6 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         Some(due) => list(vec![Some(due), touched()]),
         None => format!("{deleted_at} = n.{deleted_at}"),
     };
-    let key: Vec<String> = match root.key.as_slice() {
-        [one] => vec![format!("n.{} = $2::{}", one.name, one.sql_type)],
-        several => several
-            .iter()
-            .enumerate()
-            .map(|(at, column)| format!("n.{} = ($2::jsonb ->> {at})::{}", column.name, column.sql_type))
-            .collect(),
-    };
     let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     format!(
         "CREATE OR REPLACE FUNCTION ebb.{name} (text, text, timestamptz, timestamptz)
@@ -97,6 +104,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
                  WHEN 'look' THEN NULL;
                  WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
                  WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
+                 WHEN 'mark' THEN {mark};
                  WHEN 'due' THEN UPDATE {relation} AS n SET {due} WHERE {key};
              END CASE;
              RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n WHERE {key} FOR UPDATE OF n;
@@ -105,7 +113,6 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         name = Ident::new(name),
         schema = root.relation.schema,
         relation = root.relation,
-        key = key.join(" AND "),
         id = id_sql(&root.key, "n"),
         moment = root.time.moment(&format!("n.{deleted_at}"), &root.zone),
     )

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed, Taken};
+use super::store::rows::{self, Doomed, Rows, Taken};
 use super::tree::{EdgeAction, Tree};
 use crate::Result;
 
@@ -63,18 +63,18 @@ pub(crate) async fn would(connection: &mut PgConnection, compiled: &Compiled, id
     for (node, table) in tree.nodes.iter().enumerate().filter(|(_, table)| table.doomed) {
         if table.inner {
             for subject in &doomed[node].subjects {
-                *taken.0.entry((node, *subject)).or_default() += 1;
+                *taken.counts.entry((node, *subject)).or_default() += 1;
             }
             continue;
         }
         let edges: Vec<_> = tree.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete).collect();
         let edges: Vec<_> = edges.into_iter().map(|(_, edge)| (edge, &doomed[edge.parent])).collect();
-        *taken.0.entry((node, 0)).or_default() += rows::count_distinct(connection, tree, &edges).await?;
+        *taken.counts.entry((node, 0)).or_default() += rows::count_distinct(connection, tree, &edges, Rows::Go).await?;
     }
-    for (at, edge) in tree.edges.iter().enumerate().filter(|(at, _)| compiled.sets.contains_key(at)) {
-        debug_assert_ne!(edge.action, EdgeAction::Delete, "edge {at} ends a link");
-        let found = rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])]).await?;
-        *unlinked.0.entry((edge.child, 0)).or_default() += found;
+    for (_, edge) in tree.edges.iter().enumerate().filter(|(at, _)| compiled.sets.contains_key(at)) {
+        debug_assert!(edge.action != EdgeAction::Delete || edge.kept.is_some(), "its rows stay");
+        let found = rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Stay).await?;
+        *unlinked.counts.entry((edge.child, 0)).or_default() += found;
     }
     Ok((taken, unlinked))
 }

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::compile::Compiled;
-use super::store;
 use super::store::rows::{self, Doomed};
+use super::{entry, store};
 use crate::Result;
-use crate::audit::{Entry, Moment};
+use crate::audit::Moment;
 use crate::pg::Ident;
 use crate::policy::Subjects;
 use crate::spine::batch::Batch;
@@ -88,10 +88,7 @@ impl Mark {
         if opened.is_empty() {
             return Ok((0, next));
         }
-        let mut ids = Doomed::with(columns);
-        for (at, candidate) in opened.iter().enumerate() {
-            ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
-        }
+        let ids = root.named(opened.iter().map(|candidate| candidate.subject_id.as_str()))?;
         let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
         rows::as_role(connection, role.as_ref()).await?;
         let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
@@ -107,11 +104,7 @@ impl Mark {
         let connection = batch.connection();
         let page = store::open_page(connection, &self.policy, after, size).await?;
         let Some(last) = page.last().map(|candidate| candidate.id) else { return Ok((0, Way::Done)) };
-        let columns = self.compiled.root.key.len();
-        let mut ids = Doomed::with(columns);
-        for (at, candidate) in page.iter().enumerate() {
-            ids.push(rows::id_parts(&candidate.subject_id, columns)?, at as i32);
-        }
+        let ids = self.compiled.root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let alive = rows::alive(connection, &self.compiled.root, &ids).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
@@ -125,14 +118,8 @@ impl Mark {
     }
 
     async fn record(&self, batch: &mut Batch, action: &str, rows: i64) -> Result<()> {
-        let claim = batch.claim.clone();
-        let mut entry = Entry::new(action, "application");
-        entry.policy = Some(self.policy.clone());
-        entry.policy_version = Some(claim.policy_version);
-        entry.relation = Some(claim.unit.leaf.clone());
+        let mut entry = entry(batch, action, "application");
         entry.rows = rows;
-        entry.run = Some(batch.run);
-        entry.node = Some(claim.node);
         entry.insert(batch.connection()).await?;
         Ok(())
     }

@@ -9,6 +9,8 @@ mod consent;
 pub(crate) mod erase;
 mod function;
 mod graph;
+mod keeper;
+mod late;
 pub(crate) mod link;
 mod look;
 mod mark;
@@ -18,10 +20,12 @@ mod rehearse;
 mod replay;
 mod report;
 pub(crate) mod review;
+mod snapshot;
 mod store;
 mod subject;
 mod tenant;
 mod tree;
+mod trigger;
 mod warn;
 pub(crate) mod work;
 
@@ -34,15 +38,31 @@ pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
 pub(crate) use review::observe;
+pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
+pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub use store::{Deletion, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::Result;
-use crate::audit::{Hash, SubjectKey};
+use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
+use crate::pg::catalog;
 use crate::policy::{Expire, Retain, Term, Undeliverable};
+use crate::spine::batch::Batch;
+
+/// A record of what a batch did for its policy.
+fn entry(batch: &Batch, action: &str, by: &str) -> Entry {
+    let claim = &batch.claim;
+    let mut entry = Entry::new(action, by);
+    entry.policy = Some(claim.unit.policy.clone());
+    entry.policy_version = Some(claim.policy_version);
+    entry.relation = Some(claim.unit.leaf.clone());
+    entry.run = Some(batch.run);
+    entry.node = Some(claim.node.clone());
+    entry
+}
 
 /// Whose data it was, for whoever has the key and the id: what the audit keeps instead of the id.
 pub fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> Hash {
@@ -69,6 +89,12 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     if let Some(subjects) = policy.subjects() {
         let compiled = compile::compile(connection, policy, subjects).await?;
         subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
+        trigger::follow(connection, policy, &compiled).await?;
+        if let Some(role) =
+            compiled.role.as_ref().filter(|_| compiled.tree.edges.iter().any(|edge| edge.kept.is_some()))
+        {
+            store::define(connection, keeper::grant(role)).await?;
+        }
         gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
         let tree = compiled.tree.shape();
         let erased = tree.tables.iter().filter(|table| table.erased);
@@ -94,6 +120,18 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
     Ok(())
+}
+
+/// Takes away what a policy put on its table: it left the file.
+pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    trigger::remove(connection, policy).await
+}
+
+/// Whether the trigger that a policy asks for is not there, or is switched off.
+pub(crate) async fn lacks_trigger(connection: &mut PgConnection, policy: &Retain) -> Result<bool> {
+    let Some(subjects) = policy.subjects() else { return Ok(false) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    trigger::is_missing(connection, policy, &compiled).await
 }
 
 /// The policies that are about subjects.
@@ -137,6 +175,25 @@ pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> 
     let warning = subjects.warning.as_ref();
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
     store::due_if(connection, policy.name.as_str(), terms, (warning.is_some(), proceeds)).await
+}
+
+/// How many subjects fall due on each of the days after a moment; the first number is what is due by then.
+pub(crate) async fn forecast(connection: &mut PgConnection, policy: &str, from: Moment, days: u32) -> Result<Vec<u64>> {
+    let mut due = vec![0; days as usize + 1];
+    for (day, subjects) in store::due_by_day(connection, policy, from, days).await? {
+        if let Some(due) = due.get_mut(day.unsigned_abs() as usize) {
+            *due += subjects.unsigned_abs();
+        }
+    }
+    Ok(due)
+}
+
+/// The size of the rows of a policy's table on disk, one by one.
+pub(crate) async fn bytes_per_row(connection: &mut PgConnection, policy: &Retain) -> Result<f64> {
+    let table = work::table(connection, policy).await?;
+    let rows: u64 = catalog::leaves(connection, table.oid).await?.iter().map(|leaf| leaf.rows).sum();
+    let (_, bytes) = store::table_size(connection, table.oid).await?;
+    Ok(bytes as f64 / rows.max(1) as f64)
 }
 
 /// The tree of a policy and what is due of it, with what was found on the way.

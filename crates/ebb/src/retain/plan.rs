@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::store::rows::{self, Doomed};
+use super::store::rows;
 use super::tree::{Finding, ShapeEdge};
 use super::{compile, look, store};
 use crate::Result;
@@ -68,16 +68,12 @@ type Counted = (u64, Vec<(String, u64)>, Vec<(String, u64)>);
 async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
     let compiled = compile::compile(connection, policy, subjects).await?;
     let ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
-    let columns = compiled.root.key.len();
-    let mut doomed = Doomed::with(columns);
-    for (at, id) in ids.iter().enumerate() {
-        doomed.push(rows::id_parts(id, columns)?, at as i32);
-    }
+    let doomed = compiled.root.named(ids.iter().map(String::as_str))?;
     let (taken, unlinked) = look::would(connection, &compiled, &doomed).await?;
     let by_table = |counts: rows::Taken| {
         let mut tables: Vec<(String, u64)> = Vec::new();
         for (node, table) in compiled.tree.nodes.iter().enumerate() {
-            let rows: i64 = counts.0.iter().filter(|((of, _), _)| *of == node).map(|(_, rows)| rows).sum();
+            let rows: i64 = counts.counts.iter().filter(|((of, _), _)| *of == node).map(|(_, rows)| rows).sum();
             if rows > 0 {
                 tables.push((table.relation.label(), rows.unsigned_abs()));
             }

@@ -27,7 +27,7 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
     rows::lock_roots(connection, root, &tree.nodes[0].read, &nobody).await?;
     rows::blocked(connection, root, &nobody).await?;
     rows::soft_deleted(connection, root, false, None, 0).await?;
-    let mut taken = Taken::default();
+    let mut taken = Taken::copying(compiled.copies);
     let none: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
     for (at, edge) in tree.edges.iter().enumerate() {
         let parents = &none[edge.parent];

@@ -7,7 +7,6 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::compile;
-use super::store::rows::{self, Doomed};
 use super::store::{self, Deletion, Hold};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Policy, Retain};
@@ -103,11 +102,10 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
     if exists {
         let compiled = compile::compile(connection, &retain, subjects).await?;
-        let mut ids = Doomed::with(compiled.root.key.len());
-        ids.push(rows::id_parts(&id, compiled.root.key.len())?, 0);
+        let ids = compiled.root.named([id.as_str()])?;
         let (taken, unlinked) = super::look::would(connection, &compiled, &ids).await?;
         for (counts, named) in [(taken, &mut would_erase), (unlinked, &mut would_unlink)] {
-            for ((node, _), rows) in counts.0.into_iter().filter(|(_, rows)| *rows > 0) {
+            for ((node, _), rows) in counts.counts.into_iter().filter(|(_, rows)| *rows > 0) {
                 *named.entry(compiled.tree.nodes[node].relation.label()).or_default() += rows.unsigned_abs();
             }
         }

@@ -15,12 +15,12 @@ use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use super::compile::Compiled;
-use super::link;
 use super::store::Place;
 use super::store::rows::{self, Doomed, Mirrored};
 use super::store::warnings::{self as store, Announced, MayWarn, Scheduled};
 use super::tree::Column;
-use crate::audit::{Entry, Moment, SubjectKey};
+use super::{entry, link};
+use crate::audit::{Moment, SubjectKey};
 use crate::pg::{Ident, catalog};
 use crate::policy::{self, Kind, Policy, Subjects, Warning};
 use crate::spine::batch::Batch;
@@ -168,11 +168,7 @@ impl Warn {
         if found.is_empty() {
             return Ok(0);
         }
-        let columns = self.compiled.root.key.len();
-        let mut ids = Doomed::with(columns);
-        for (at, one) in found.iter().enumerate() {
-            ids.push(rows::id_parts(&one.subject_id, columns)?, at as i32);
-        }
+        let ids = self.compiled.root.named(found.iter().map(|one| one.subject_id.as_str()))?;
         let connection = batch.connection();
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let locked = rows::lock_roots(connection, &self.compiled.root, &self.read, &ids).await?;
@@ -182,7 +178,7 @@ impl Warn {
         let mine: Vec<(&Announced, &[Option<String>])> = locked
             .iter()
             .filter(|row| row.deleted_at.is_some())
-            .map(|row| (&found[row.subject as usize], &row.values[columns..]))
+            .map(|row| (&found[row.subject as usize], &row.values[self.compiled.root.key.len()..]))
             .collect();
         let announced: Vec<&Announced> = mine.iter().map(|(one, _)| *one).collect();
         let waits: Vec<PgInterval> = announced.iter().map(|one| interval(self.wait(one))).collect();
@@ -266,14 +262,8 @@ impl Warn {
     }
 
     async fn record(&self, batch: &mut Batch, rows: i64) -> Result<()> {
-        let claim = batch.claim.clone();
-        let mut entry = Entry::new("warn", "ebb");
-        entry.policy = Some(self.policy.clone());
-        entry.policy_version = Some(claim.policy_version);
-        entry.relation = Some(claim.unit.leaf.clone());
+        let mut entry = entry(batch, "warn", "ebb");
         entry.rows = rows;
-        entry.run = Some(batch.run);
-        entry.node = Some(claim.node);
         entry.insert(batch.connection()).await?;
         Ok(())
     }

@@ -11,9 +11,10 @@ use sqlx::PgConnection;
 use super::compile::{self, Compiled};
 use super::erase::Erase;
 use super::mark::Mark;
+use super::snapshot::Copier;
 use super::warn::Warn;
 use super::{link, store};
-use crate::audit::SubjectKey;
+use crate::audit::{PeriodKeys, SubjectKey};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
 use crate::policy::{BatchSize, Cadence, Mode, Retain, Stored, Subjects, human};
@@ -37,6 +38,7 @@ pub(crate) struct RetainWork {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outside {
     pub(crate) subject_key: Option<Arc<SubjectKey>>,
+    pub(crate) period_keys: Option<PeriodKeys>,
     /// Where people reach its pages.
     pub(crate) public_url: Option<Arc<str>>,
 }
@@ -118,6 +120,17 @@ impl RetainWork {
         })
     }
 
+    /// What keeps sealed copies, where the policy asks for them. A node without the keys leaves it to another.
+    fn copier(&self) -> Result<Option<Copier>> {
+        let Some(term) = self.subjects.snapshot_for else { return Ok(None) };
+        let keys = self.outside.period_keys.clone().ok_or_else(|| {
+            let policy = &self.unit.policy;
+            Error::refused(format!("policy {policy} keeps a sealed copy, and this node has no period keys"))
+                .with_hint("set period_keys in [audit] to the directory that the other nodes have")
+        })?;
+        Ok(Some(Copier::new(keys, &self.unit.policy, term, &self.policy.zone)))
+    }
+
     async fn erase(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
         let due = store::count_due(connection, &self.unit.policy).await?;
         if self.policy.mode == Mode::Observe {
@@ -134,7 +147,11 @@ impl RetainWork {
             BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
             BatchSize::Adaptive => Pacer::adaptive(50, 1, 5_000),
         };
-        let chore = Erase::new(&self.unit.policy, compiled, key);
+        let copier = self.copier()?;
+        if let Some(copier) = copier.as_ref().filter(|_| due > 0) {
+            copier.prepare(connection).await?;
+        }
+        let chore = Erase::new(&self.unit.policy, compiled, key, copier);
         Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
     }
 

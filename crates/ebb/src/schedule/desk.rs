@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use uuid::Uuid;
 
 use super::fire;
@@ -50,8 +50,22 @@ struct Held {
     ended: bool,
 }
 
-/// What a call came to: the occurrence, the token of the claim it was made under, the verdict.
-type Answer = (Uuid, i64, Verdict);
+impl Held {
+    /// Until when a call may begin: later, its lease may be over before it is, and somebody else have the event, or soon.
+    /// `None` when that was before.
+    fn begin_by(&self, timeout: Duration) -> Option<Instant> {
+        let begin_by = self.since + self.lease.checked_sub(timeout)?;
+        (begin_by >= Instant::now()).then_some(begin_by)
+    }
+}
+
+/// What a call came to.
+enum Answer {
+    /// The occurrence, the token of the claim it was made under, the verdict.
+    Called(Uuid, i64, Verdict),
+    /// No slot in time: it was not made.
+    Missed(Claimed),
+}
 
 /// What one look brought.
 struct Look {
@@ -176,8 +190,8 @@ impl Desk {
                     }
                 }
                 Some(answer) = self.answers.1.recv() => {
-                    self.judge(answer);
-                    while let Ok(answer) = self.answers.1.try_recv() { self.judge(answer) }
+                    self.hear(answer);
+                    while let Ok(answer) = self.answers.1.try_recv() { self.hear(answer) }
                 }
                 got = self.written.recv_many(&mut buffer, 16) => {
                     if got == 0 { break }
@@ -243,6 +257,7 @@ impl Desk {
                 Ok(outlet) => {
                     let mut lane = Lane::new(sink.clone(), stored.clone(), outlet);
                     if let Some(before) = self.lanes.remove(&name) {
+                        before.outlet.close();
                         (lane.queue, lane.sending, lane.recording) = (before.queue, before.sending, before.recording);
                     }
                     self.lanes.insert(name, lane);
@@ -272,6 +287,7 @@ impl Desk {
 
     fn close(&mut self, name: &str) {
         let Some(lane) = self.lanes.remove(name) else { return };
+        lane.outlet.close();
         for event in lane.queue {
             self.record(event.id, Ending::Released { counted: false });
         }
@@ -369,11 +385,10 @@ impl Desk {
                 && let Some(event) = lane.queue.pop_front()
             {
                 let Some(held) = self.held.get(&event.id) else { continue };
-                // The lease may be over before the call is: somebody else has the event then, or soon.
-                if held.since.elapsed() + lane.outlet.timeout() > held.lease {
+                let Some(begin_by) = held.begin_by(lane.outlet.timeout()) else {
                     self.held.remove(&event.id);
                     continue;
-                }
+                };
                 let delivery = match body::delivery(&event) {
                     Ok(delivery) => delivery,
                     Err(error) => {
@@ -382,9 +397,10 @@ impl Desk {
                     }
                 };
                 let (outlet, answers) = (lane.outlet.clone(), self.answers.0.clone());
+                let slot = outlet.slot();
                 free -= 1;
                 lane.sending += 1;
-                self.calls.spawn(call(outlet, delivery, event.token, answers));
+                self.calls.spawn(call(outlet, slot, event, delivery, begin_by, answers));
             }
         }
         while self.calls.try_join_next().is_some() {}
@@ -393,8 +409,26 @@ impl Desk {
         }
     }
 
+    fn hear(&mut self, answer: Answer) {
+        match answer {
+            Answer::Called(id, token, verdict) => self.judge(id, token, verdict),
+            Answer::Missed(event) => self.put_back(event),
+        }
+    }
+
+    /// A call that was not made waits for its turn again; when the work ends, it is given back.
+    fn put_back(&mut self, event: Claimed) {
+        let Some(lane) = self.lanes.get_mut(&event.sink) else {
+            return self.record(event.id, Ending::Released { counted: false });
+        };
+        lane.not_sent();
+        if self.held.get(&event.id).is_some_and(|held| held.token == event.token && !held.ended) {
+            lane.queue.push_front(event);
+        }
+    }
+
     /// Decides what becomes of an event after a call.
-    fn judge(&mut self, (id, token, verdict): Answer) {
+    fn judge(&mut self, id: Uuid, token: i64, verdict: Verdict) {
         let Some(held) = self.held.get(&id) else { return };
         let sink = held.sink.clone();
         let outlet = self.lanes.get_mut(&sink).map(|lane| {
@@ -564,11 +598,16 @@ impl Desk {
     async fn stop(mut self) -> Tally {
         let tenth = self.station.stop_within / 10;
         let names: Vec<String> = self.lanes.keys().cloned().collect();
+        self.lanes.values().for_each(|lane| lane.outlet.close());
         names.iter().for_each(|name| self.give_back(name));
         let deadline = tokio::time::Instant::now() + tenth * 6;
         while self.lanes.values().any(|lane| lane.sending > 0) {
             tokio::select! {
-                Some(answer) = self.answers.1.recv() => self.judge(answer),
+                Some(answer) = self.answers.1.recv() => {
+                    let sink = match &answer { Answer::Missed(event) => Some(event.sink.clone()), Answer::Called(..) => None };
+                    self.hear(answer);
+                    sink.iter().for_each(|sink| self.give_back(sink));
+                }
                 Some(written) = self.written.recv() => self.written_down(written),
                 () = tokio::time::sleep_until(deadline) => break,
             }
@@ -594,9 +633,22 @@ impl Desk {
     }
 }
 
-async fn call(outlet: Arc<Outlet>, delivery: Delivery, token: i64, answers: mpsc::UnboundedSender<Answer>) {
-    let verdict = outlet.deliver(&delivery).await;
-    let _ = answers.send((delivery.occurrence, token, verdict));
+/// Makes a call as soon as there is a slot for it, unless its lease might end before it does.
+async fn call(
+    outlet: Arc<Outlet>,
+    slot: BoxFuture<'static, Option<OwnedSemaphorePermit>>,
+    event: Claimed,
+    delivery: Delivery,
+    begin_by: Instant,
+    answers: mpsc::UnboundedSender<Answer>,
+) {
+    let answer = match slot.await {
+        Some(slot) if Instant::now() <= begin_by => {
+            Answer::Called(event.id, event.token, outlet.deliver_in(slot, &delivery).await)
+        }
+        _ => Answer::Missed(event),
+    };
+    let _ = answers.send(answer);
 }
 
 async fn claim(station: &Station, wishes: &[Wish], awake: bool) -> Result<Vec<Claimed>> {

@@ -34,7 +34,7 @@ pub(super) struct Lane {
     pub(super) stored: Stored,
     pub(super) outlet: Arc<Outlet>,
     pub(super) queue: VecDeque<Claimed>,
-    /// Calls under way.
+    /// Calls under way, and those that wait for their slot.
     pub(super) sending: usize,
     /// Answers that are not written down yet.
     pub(super) recording: usize,
@@ -77,10 +77,14 @@ impl Lane {
         self.queue.len() + self.sending
     }
 
-    /// How many calls may start now.
+    /// How many calls to start now. As many again as there are slots wait for theirs, so that one that ends is followed
+    /// by the next without a word from here; where rate or breaker decide, none.
     pub(super) fn startable(&self) -> usize {
-        let slots = self.sink.concurrency.saturating_sub(self.sending);
-        self.queue.len().min(slots).min(self.outlet.free())
+        let slots = match self.outlet.allowed() {
+            None => (2 * self.sink.concurrency).saturating_sub(self.sending),
+            Some(allowed) => self.sink.concurrency.saturating_sub(self.sending).min(allowed).min(self.outlet.free()),
+        };
+        self.queue.len().min(slots)
     }
 
     /// What to claim, if anything: enough for a moment, in few and full batches.
@@ -147,6 +151,11 @@ impl Lane {
         self.sending = self.sending.saturating_sub(1);
         self.recording += 1;
         self.pace.count();
+    }
+
+    /// A call was not made: its slot came too late.
+    pub(super) fn not_sent(&mut self) {
+        self.sending = self.sending.saturating_sub(1);
     }
 
     /// How long until calls may start again, where only time has to pass.

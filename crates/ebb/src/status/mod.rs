@@ -17,7 +17,7 @@ use crate::plan::survey::{self, Surveyed};
 use crate::policy::{Expire, Kind, Policy};
 use crate::schedule::EventsStatus;
 use crate::spine::metrics;
-use crate::{Engine, Error, Result, pg};
+use crate::{Engine, Error, Result, gate, pg};
 pub use storage::{PolicyStorage, TenantStorage};
 pub use store::NodeStatus;
 pub(crate) use store::{Look, PolicyRow, UnitRow, clocks, nodes, policies, units};
@@ -95,6 +95,8 @@ pub struct UnitStatus {
     pub table: String,
     /// Due rows.
     pub pending: Option<u64>,
+    /// Rows that would be due if nobody were on hold; not among `pending`.
+    pub held_rows: Option<u64>,
     /// Whether `pending` was `counted` just now, `estimated` from a sample, or is the `last_known`.
     pub pending_is: Option<&'static str>,
     /// When the last known number was taken.
@@ -274,12 +276,15 @@ fn calendar(spec: &serde_json::Value) -> Option<String> {
 pub(crate) struct Seen {
     pub(crate) surveyed: Surveyed,
     pub(crate) look: Option<Look>,
+    /// Rows that subjects on hold keep, where somebody is; the look does not count them as due.
+    pub(crate) held: Option<u64>,
 }
 
 /// Looks at the leaves of a policy's table, until the time is up.
 pub(crate) async fn look_at(database: &Database, policy: &Expire, until: Instant) -> Result<Vec<Seen>> {
     let mut tx = database.read().await?;
     let survey = survey::survey(&mut tx, policy, Clock::Ebb).await?;
+    let holds = gate::look(&mut tx, policy.name.as_str()).await?;
     tx.rollback().await?;
     let mut seen = Vec::new();
     for surveyed in survey.leaves {
@@ -287,11 +292,18 @@ pub(crate) async fn look_at(database: &Database, policy: &Expire, until: Instant
             true => store::look(database, &surveyed.target, surveyed.pages, surveyed.index.is_some()).await,
             false => Err(Error::failed("no time left")),
         };
-        let look = match look {
+        let mut look = match look {
             Err(error) if error.is_unavailable() => return Err(error),
             look => look.ok(),
         };
-        seen.push(Seen { surveyed, look });
+        let held = match look.as_ref().filter(|look| look.due > 0 && !holds.is_empty()) {
+            Some(_) => survey::held_in(database, &surveyed, &holds).await,
+            None => None,
+        };
+        if let (Some(look), Some(held)) = (look.as_mut(), held) {
+            look.due = look.due.saturating_sub(held);
+        }
+        seen.push(Seen { surveyed, look, held });
     }
     Ok(seen)
 }
@@ -301,7 +313,7 @@ fn join(policy: &str, stored: Vec<UnitStatus>, seen: Vec<Seen>) -> Vec<UnitStatu
     let mut stored: HashMap<String, UnitStatus> = stored.into_iter().map(|unit| (unit.table.clone(), unit)).collect();
     let mut units: Vec<UnitStatus> = seen
         .into_iter()
-        .map(|Seen { surveyed, look }| {
+        .map(|Seen { surveyed, look, held }| {
             let table = surveyed.leaf.relation.label();
             let mut unit = stored.remove(&table).unwrap_or_else(|| UnitStatus::new("expire", policy, &table));
             unit.table_bytes = Some(surveyed.bytes);
@@ -312,6 +324,7 @@ fn join(policy: &str, stored: Vec<UnitStatus>, seen: Vec<Seen>) -> Vec<UnitStatu
             }
             if let Some(look) = look {
                 unit.pending = Some(look.due);
+                unit.held_rows = held;
                 unit.pending_is = Some(if look.exact { "counted" } else { "estimated" });
                 unit.total_rows = Some(look.total);
                 unit.oldest_due = look.oldest_due;
@@ -347,6 +360,7 @@ impl UnitStatus {
             policy: policy.to_owned(),
             table: table.to_owned(),
             pending: None,
+            held_rows: None,
             pending_is: None,
             counted_at: None,
             oldest_due: None,

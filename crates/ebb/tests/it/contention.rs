@@ -1,7 +1,5 @@
 //! Others at work on the same rows: what they hold is passed by, what they extend survives, what they move is found.
 
-use std::time::Duration;
-
 use ebb::spine::Status;
 use ebb_testkit::eventually;
 use sqlx::PgConnection;
@@ -211,7 +209,7 @@ async fn several_nodes_share_the_units_and_no_row_goes_twice() {
     eventually(SOON, || async { ebb.db.scalar::<i64>("SELECT count(*) FROM t WHERE at < now()").await == 0 }).await;
     ebb.until("SELECT NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running')").await;
     for node in others {
-        tokio::time::timeout(Duration::from_secs(5), node.stop()).await.expect("a node stops within its time");
+        tokio::time::timeout(SOON, node.stop()).await.expect("a node stops within its time");
     }
     let left: i64 = ebb.db.scalar("SELECT count(*) FROM t").await;
     assert_eq!((left, ebb.audited().await), (400, 4000));

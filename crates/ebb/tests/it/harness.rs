@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb::audit::SubjectKey;
+use ebb::audit::{PeriodKeys, SubjectKey};
 use ebb::config::{Config, Env};
 use ebb::pg::Database;
 use ebb::policy::{Change, Wanted};
@@ -13,7 +13,7 @@ use sqlx::postgres::{PgConnection, Postgres};
 use sqlx::{AssertSqlSafe, Connection};
 
 /// Long enough for anything that happens at all.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(90);
 
 /// An engine on a database of its own.
 pub(crate) struct Ebb {
@@ -49,6 +49,11 @@ impl Ebb {
     /// Another engine on the same keys, as another process would have it.
     pub(crate) fn another(&self, opened: Database) -> Engine {
         engine(opened, &self.keys)
+    }
+
+    /// Where its period keys are.
+    pub(crate) fn period_keys(&self) -> PeriodKeys {
+        period_keys(&self.keys)
     }
 
     pub(crate) async fn try_apply(&self, config: &str) -> Result<Vec<Change>> {
@@ -129,7 +134,14 @@ impl Ebb {
 fn engine(opened: Database, keys: &TempDir) -> Engine {
     let subject = keys.path().join("subject.key");
     SubjectKey::create_if_missing(&subject).unwrap();
-    Engine::new(opened, Keys { subject: Some(subject), ..Keys::default() })
+    let period = period_keys(keys);
+    period.create_directory().unwrap();
+    let period = Some(period.directory().to_owned());
+    Engine::new(opened, Keys { subject: Some(subject), period, ..Keys::default() })
+}
+
+fn period_keys(keys: &TempDir) -> PeriodKeys {
+    PeriodKeys::at(keys.path().join("periods"))
 }
 
 /// What a file with this text asks for.

@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// unique_violation (23505), as from the key.
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     guard: Option<Vec<String>>,
+    /// Move the foreign keys of other tables with it: each gets the partition column, filled by a trigger and in batches.
+    #[arg(long)]
+    move_foreign_keys: bool,
     /// Print every step instead of running it.
     #[arg(long)]
     sql: bool,
@@ -74,6 +77,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         zone: zone.name().to_owned(),
         policy: args.name.clone(),
         guard: args.guard.clone(),
+        move_foreign_keys: args.move_foreign_keys,
     };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
@@ -129,12 +133,12 @@ async fn take_over(context: &Context, args: &Args, taken: &TakeOver) -> Result<O
         )?;
         return Ok(Outcome::Done);
     }
-    if args.guard.is_some() {
+    if args.guard.is_some() || args.move_foreign_keys {
         return Err(Error::usage(format!(
-            "{} is partitioned already: its key cannot be guarded on the way",
+            "{} is partitioned already: no key is guarded or moved on the way",
             taken.table
         ))
-        .with_hint("leave --guard out"));
+        .with_hint("leave --guard and --move-foreign-keys out"));
     }
     if args.sql {
         taken.ends.iter().for_each(|ends| say!("{ends};"));
@@ -190,7 +194,7 @@ fn print_sql(plan: &adopt::Plan) {
             say!("BEGIN;");
             say!("SET LOCAL lock_timeout = '60ms';");
         }
-        if step.how == How::Backfill {
+        if matches!(step.how, How::Backfill | How::Fill) {
             say!("-- (in batches, by ebb)");
         }
         step.sql.iter().for_each(|statement| say!("{statement};"));

@@ -101,6 +101,10 @@ fn print(found: &Preflight) {
         say!("in the way: {}", refusal.what);
         say!("    {}", refusal.fix);
     }
+    for change in &found.findings.changes {
+        say!("will change: {}", change.what);
+        say!("    {}", change.fix);
+    }
     let Some(plan) = &found.plan else {
         say!("nothing was changed");
         return;

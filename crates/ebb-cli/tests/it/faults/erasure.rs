@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb::audit::SubjectKey;
+use ebb::audit::{PeriodKeys, SubjectKey};
 use ebb::policy::{Kind, Policy, Spec, Wanted};
 use ebb::{Engine, Keys};
 use ebb_testkit::{Node, TempDir, TestDatabase, database, eventually};
@@ -36,15 +36,51 @@ const SHOP: &str = "
 async fn apply(db: &TestDatabase, keys: &TempDir) -> String {
     let subject = keys.path().join("subject.key");
     SubjectKey::create_if_missing(&subject).unwrap();
+    let period = keys.path().join("periods");
+    PeriodKeys::at(&period).create_directory().unwrap();
     let spec = json!({ "table": "users", "deleted_at": "deleted_at", "grace": "30d", "every": "1s", "mark_every": "1s",
-                       "brake": { "share": "off" }, "batch": { "rows": 2, "pause": "20ms" } });
+                       "brake": { "share": "off" }, "batch": { "rows": 2, "pause": "20ms" },
+                       "snapshot": "sealed", "snapshot_for": "30d" });
     let spec: Spec = spec.as_object().unwrap().clone();
     let policy = Policy::parse(Kind::Retain, "users", &spec).unwrap();
-    let engine = Engine::new(db.open(), Keys { subject: Some(subject.clone()), ..Keys::default() });
+    let own = Keys { subject: Some(subject.clone()), period: Some(period.clone()), ..Keys::default() };
+    let engine = Engine::new(db.open(), own);
     let wanted = [Wanted { kind: Kind::Retain, name: "users".into(), spec, policy }];
     engine.apply(&wanted, true, "test").await.unwrap();
     engine.database().close().await;
-    format!("[audit]\nsubject_key = \"file:{}\"\n", subject.display())
+    format!("[audit]\nsubject_key = \"file:{}\"\nperiod_keys = \"{}\"\n", subject.display(), period.display())
+}
+
+/// Opens every copy and compares it, row by row, with what went.
+async fn assert_copied(db: &TestDatabase, keys: &TempDir) {
+    let keys = PeriodKeys::at(keys.path().join("periods"));
+    db.execute("CREATE TABLE copied (tab text, id bigint)").await;
+    let deletions: Vec<uuid::Uuid> =
+        sqlx::query_scalar("SELECT id FROM ebb.deletion WHERE state = 'erased'").fetch_all(db.pool()).await.unwrap();
+    let opened = db.open();
+    for deletion in deletions {
+        let mut tx = opened.read().await.unwrap();
+        let snapshot = ebb::retain::open_snapshot(&mut tx, &keys, deletion, "a test", "test").await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(snapshot.complete);
+        for part in 0..snapshot.parts() {
+            // A transaction each: on a busy machine one that waits for the next insert is idle for too long.
+            let mut tx = opened.read().await.unwrap();
+            let lines = snapshot.part(&mut tx, part).await.unwrap();
+            tx.commit().await.unwrap();
+            let array = format!("[{}]", lines.trim_end().replace('\n', ","));
+            let add = "INSERT INTO copied SELECT l ->> 'table', (l -> 'row' ->> 'id')::int8 FROM json_array_elements($1::json) l";
+            sqlx::query(add).bind(array).execute(db.pool()).await.unwrap();
+        }
+    }
+    let differs: i64 =
+        db.scalar("SELECT count(*) FROM (SELECT tab, id FROM copied EXCEPT ALL SELECT tab, id FROM ledger) m").await;
+    let (copied, went): (i64, i64) =
+        sqlx::query_as("SELECT (SELECT count(*) FROM copied), (SELECT count(*) FROM ledger)")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+    assert_eq!((copied, differs), (went, 0), "the copies are what went");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,6 +146,7 @@ async fn nodes_killed_in_mid_erasure_erase_what_is_due_once_and_nothing_else() {
         )
         .await;
     assert_eq!(differs, 0);
+    assert_copied(&db, &keys).await;
     let states: String = db
         .scalar("SELECT string_agg(DISTINCT state, ',' ORDER BY state) FROM ebb.deletion WHERE subject_id IS NOT NULL")
         .await;

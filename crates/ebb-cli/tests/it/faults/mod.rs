@@ -19,7 +19,7 @@ use ebb_testkit::{Node, TestDatabase, eventually};
 use serde_json::{Value, json};
 
 /// Long enough for a busy machine, short enough to notice.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 fn ebb_bin() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ebb"))
@@ -124,6 +124,6 @@ async fn wait_for_mid_run(db: &TestDatabase, table: &str) {
 /// SIGTERM, and a clean end in time.
 async fn stop(mut node: Node) {
     node.term();
-    let status = node.wait_within(Duration::from_secs(6)).await;
+    let status = node.wait_within(SOON).await;
     assert!(status.success(), "{status}:\n{}", node.output());
 }

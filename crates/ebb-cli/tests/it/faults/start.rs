@@ -33,7 +33,7 @@ async fn an_older_binary_refuses_a_schema_that_it_does_not_understand() {
         .await;
     for args in [&["run"][..], &["run", "--once"], &["migrate"], &["apply", "--yes"]] {
         let mut old = Node::spawn(ebb_bin(), db.url(), &config("old", "2s"), args);
-        let status = old.wait_within(Duration::from_secs(10)).await;
+        let status = old.wait_within(Duration::from_secs(60)).await;
         let output = old.output();
         assert!(matches!(status.code(), Some(1 | 2)), "{args:?}: {status}\n{output}");
         assert!(output.contains("9999_future") && output.contains("upgrade"), "{args:?}: {output}");

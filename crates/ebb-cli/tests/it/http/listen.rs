@@ -82,11 +82,11 @@ async fn a_request_that_was_begun_is_ended_before_the_node_is() {
     ebb_testkit::eventually(Duration::from_secs(30), || site.database.scalar::<bool>(waiting)).await;
     site.node.term();
     let refused = || async { TcpStream::connect(&site.address).await.is_err() };
-    ebb_testkit::eventually(Duration::from_secs(10), refused).await;
+    ebb_testkit::eventually(Duration::from_secs(60), refused).await;
     holder.commit().await.unwrap();
     let answer = claim.await.unwrap();
     assert_eq!((answer.status, answer.json()), (200, json!({ "outcome": "duplicate" })));
-    assert!(site.node.wait_within(Duration::from_secs(20)).await.success());
+    assert!(site.node.wait_within(Duration::from_secs(60)).await.success());
 }
 
 #[tokio::test]

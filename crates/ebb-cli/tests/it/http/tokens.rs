@@ -79,7 +79,7 @@ async fn an_expired_token_is_none() {
     let token = site.token(Role::Read).await;
     assert_eq!(site.get("/v1/status", &token).await.status, 200);
     site.database.execute("UPDATE ebb.token SET expires_at = clock_timestamp() + interval '300 ms'").await;
-    eventually(Duration::from_secs(20), || async { site.get("/v1/status", &token).await.status == 401 }).await;
+    eventually(Duration::from_secs(60), || async { site.get("/v1/status", &token).await.status == 401 }).await;
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn sigterm_lets_calls_end_and_leaves_the_rest_to_the_next_node() {
     first.term();
     first.wait_for_line("Stopping cleanup", SOON).await;
     receiver.hold(false);
-    assert!(first.wait_within(std::time::Duration::from_secs(8)).await.success(), "{}", first.output());
+    assert!(first.wait_within(SOON).await.success(), "{}", first.output());
     let (sent, repeats) = receiver.counts();
     assert_eq!((done(&db).await, repeats), (sent as i64, 0), "what was sent was written down");
     let untouched: i64 = db.scalar("SELECT count(*) FROM ebb.event WHERE attempts = 0 AND lease_until IS NULL").await;

@@ -107,6 +107,6 @@ fn node(name: &str, url: &str) -> Node {
 /// SIGTERM, and a clean end in time.
 async fn stop(mut node: Node) {
     node.term();
-    let status = node.wait_within(Duration::from_secs(8)).await;
+    let status = node.wait_within(SOON).await;
     assert!(status.success(), "{status}:\n{}", node.output());
 }

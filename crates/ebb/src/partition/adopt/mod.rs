@@ -1,19 +1,23 @@
 //! Adopting a table: an ordinary table becomes the first partition of a partitioned one that has taken its name, without
 //! a copy. What to do is written down first; then each step is done once, whoever is killed in between.
 
+mod fill;
 pub(crate) mod guard;
 mod plan;
 mod preflight;
+pub(crate) mod referrers;
 mod run;
 pub(crate) mod store;
 pub(crate) mod subject;
 mod takeover;
 
+pub use fill::Fill;
 pub(crate) use plan::{BOUND, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
+
 pub use run::{Adopted, Progress, adopt};
-pub(crate) use run::{After, Session, execute, prepare_session, short};
+pub(crate) use run::{After, Session, execute, prepare_session, prove, short};
 pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;
@@ -46,6 +50,8 @@ pub struct Request {
     pub policy: Option<String>,
     /// The columns of a key that the guard keeps unique.
     pub guard: Option<Vec<String>>,
+    /// Whether foreign keys of other tables move with the table, which then carry the partition column.
+    pub move_foreign_keys: bool,
 }
 
 impl Request {
@@ -126,6 +132,10 @@ async fn written(
     let (by, zone) = (request.by.as_str(), request.zone.as_str());
     let bound = subject::bound(connection, kind, newest, zone, by, request.ahead).await?;
     preflight::check_rows(subject, &bound, nulls, findings);
+    if request.move_foreign_keys {
+        let quiet = crate::partition::store::may_be_quiet(connection).await?;
+        referrers::check_silence(subject, quiet, findings);
+    }
     let ahead = subject::ahead(connection, &subject.head, &bound.bound, by, request.ahead, zone).await?;
     let plan = plan::compose(subject, request, &bound, &ahead)?;
     if store::is_taken(connection, &plan.history()).await? {

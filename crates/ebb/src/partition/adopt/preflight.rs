@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::subject::{Bound, Subject};
-use super::{Request, guard};
+use super::{Request, guard, referrers};
 
 /// One thing that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ impl Findings {
         self.refusals.push(Finding { what: what.into(), fix: fix.into() });
     }
 
-    fn change(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+    pub(crate) fn change(&mut self, what: impl Into<String>, fix: impl Into<String>) {
         self.changes.push(Finding { what: what.into(), fix: fix.into() });
     }
 }
@@ -41,6 +41,7 @@ pub(crate) fn check(subject: &Subject, request: &Request) -> Findings {
     column(subject, &mut found);
     indexes(subject, request, &mut found);
     constraints(subject, &mut found);
+    referrers::check(subject, request, &mut found);
     dependents(subject, &mut found);
     publications(subject, &mut found);
     guard::check(subject, request, &mut found);
@@ -165,17 +166,6 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
 
 fn constraints(subject: &Subject, found: &mut Findings) {
     for constraint in &subject.constraints {
-        if constraint.inbound {
-            found.refuse(
-                format!("foreign key {} of {} references this table", constraint.name, constraint.on_table),
-                format!(
-                    "a partitioned table's keys contain its partition column, and {} does not name it: drop the foreign key, \
-                     or reference another table",
-                    constraint.on_table
-                ),
-            );
-            continue;
-        }
         if !constraint.is_valid {
             found.refuse(
                 format!("constraint {} is NOT VALID", constraint.name),

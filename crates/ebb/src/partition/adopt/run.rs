@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::fill::fill_column;
 use super::store::{self, Adoption};
 use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
 use crate::partition::{split::store as split, store as partitions};
@@ -14,15 +15,18 @@ use crate::policy::{self, Kind, Spec};
 use crate::{Error, Result};
 
 /// How long a short step waits for a lock: whoever comes behind it waits as long.
-const LOCK_WAIT: Duration = Duration::from_millis(60);
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(60);
 /// No statement of a short step takes longer: one that does was not foreseen, and gives way.
 const SHORT: Duration = Duration::from_millis(1_500);
 /// How often a short step is tried.
-const TRIES: u32 = 120;
+pub(super) const TRIES: u32 = 120;
 /// How many bounds an adoption goes through before it gives up.
 const BOUNDS: u32 = 3;
+/// A commit that takes longer says that the disk is busy; how often it is asked before a short step goes on all the same.
+const DISK_QUICK: Duration = Duration::from_millis(25);
+const DISK_LOOKS: u32 = 50;
 /// The rest between tries, at most.
-const REST: Duration = Duration::from_millis(750);
+pub(super) const REST: Duration = Duration::from_millis(750);
 
 /// What is being done, for whoever watches.
 #[derive(Debug, Clone)]
@@ -124,7 +128,10 @@ async fn try_adopt(
     };
     match adoption.state.as_str() {
         "adopting" => {}
-        "adopted" => return Ok(Some(adopted(true))),
+        "adopted" => {
+            prove(session, &plan).await?;
+            return Ok(Some(adopted(true)));
+        }
         other => {
             return Err(Error::refused(format!("{label} is {other}")).with_hint(format!(
                 "end that first: ebb partition rollback {label}, then ebb partition finish {label}"
@@ -143,7 +150,16 @@ async fn try_adopt(
             _ => execute(session, &adoption, &plan, step, ("adopting", n + 1), watch).await?,
         }
     }
+    prove(session, &plan).await?;
     Ok(Some(adopted(false)))
+}
+
+/// What could not be proven before the cutover; whoever comes later does it again, and it costs nothing by then.
+pub(crate) async fn prove(session: &mut Session, plan: &Plan) -> Result<()> {
+    for moved in &plan.referrers {
+        sqlx::raw_sql(AssertSqlSafe(moved.proof())).execute(&mut session.connection).await?;
+    }
+    Ok(())
 }
 
 /// Looks once more, and writes the plan down.
@@ -188,6 +204,12 @@ pub(crate) async fn execute(
         }
         How::Backfill => {
             backfill(session, plan, watch).await?;
+            store::done(&mut session.connection, label, state, number).await
+        }
+        How::Fill => {
+            if let Some(fill) = &step.fill {
+                fill_column(session, fill, watch).await?;
+            }
             store::done(&mut session.connection, label, state, number).await
         }
     }
@@ -256,6 +278,24 @@ impl After<'_> {
     }
 }
 
+/// Waits a while for a disk that answers quickly. Locks are held until the commit is on it, so whoever waits for them
+/// waits for the disk too; and what comes before a short step, an index or a copy, leaves it much to do.
+async fn calm(session: &mut Session) -> Result<()> {
+    let mut quick = 0;
+    for _ in 0..DISK_LOOKS {
+        let at = Instant::now();
+        let commit = sqlx::raw_sql("SELECT pg_logical_emit_message(true, 'ebb', 'is the disk calm?')");
+        commit.execute(&mut session.connection).await?;
+        quick = if at.elapsed() < DISK_QUICK { quick + 1 } else { 0 };
+        match quick {
+            0 => tokio::time::sleep(REST.min(Duration::from_millis(100))).await,
+            3.. => break,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// A short transaction: all of it with what is written down about it, or nothing and another try.
 pub(crate) async fn short(
     session: &mut Session,
@@ -270,6 +310,7 @@ pub(crate) async fn short(
         SHORT.as_millis()
     );
     let all = sql.join(";\n");
+    calm(session).await?;
     for attempt in 1.. {
         let mut tx = session.connection.begin().await?;
         let tried = async {

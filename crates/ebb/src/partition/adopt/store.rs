@@ -1,13 +1,11 @@
-//! The row that an adoption goes on from. Invariant: one session at a time works on a table; one that died is told by
-//! the server itself, so nobody waits for a term to run out.
-
-use std::time::Duration;
+//! The row that an adoption goes on from, and what the catalog says on the way.
 
 use sqlx::PgConnection;
 
 use super::{Plan, Progress};
+use crate::partition::journal;
 use crate::pg::Relation;
-use crate::{Error, Result, sql};
+use crate::{Result, sql};
 
 /// An adoption as it stands.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -22,8 +20,7 @@ pub(crate) struct Adoption {
 
 impl Adoption {
     pub(crate) fn plan(&self) -> Result<Plan> {
-        serde_json::from_value(self.plan.clone())
-            .map_err(|error| Error::failed(format!("the plan of {} cannot be read: {error}", self.relation)))
+        journal::plan(&self.plan, &self.relation)
     }
 }
 
@@ -39,32 +36,17 @@ pub(crate) async fn begin(
     policy: &str,
     plan: &Plan,
 ) -> Result<()> {
-    let plan = serde_json::to_value(plan).map_err(|error| Error::failed(format!("cannot keep the plan: {error}")))?;
-    sql!("begin_adoption").bind(label).bind(relid).bind(policy).bind(plan).execute(connection).await?;
+    sql!("begin_adoption").bind(label).bind(relid).bind(policy).bind(journal::kept(plan)?).execute(connection).await?;
     Ok(())
 }
 
-/// How often a session that may be about to end is looked at, and how many times.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
-const LOOKS: u32 = 80;
-
-/// Makes this session the one at work. One that was killed ends by itself, perhaps after its last statement: waits for
-/// that a while, then refuses.
+/// Makes this session the one at work.
 pub(crate) async fn hold(
     connection: &mut PgConnection,
     label: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    for _ in 0..LOOKS {
-        if sql!("hold_adoption").bind(label).execute(&mut *connection).await?.rows_affected() > 0 {
-            return Ok(());
-        }
-        watch(Progress::Waiting("another session is at work on it, or its last statement is still running".into()));
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    Err(Error::refused(format!("another session is at work on {label}")).with_hint(
-        "wait for it; if nobody is there any more: SELECT pg_terminate_backend(holder_pid) FROM ebb.adoption",
-    ))
+    journal::hold(connection, (include_str!("sql/hold_adoption.sql"), "ebb.adoption"), label, watch).await
 }
 
 /// A step is done; inside the step's own transaction where it has one.
@@ -108,8 +90,7 @@ pub(crate) async fn index_progress(connection: &mut PgConnection, pid: i32) -> R
 
 /// Keeps a plan that has grown.
 pub(crate) async fn keep_plan(connection: &mut PgConnection, label: &str, plan: &Plan) -> Result<()> {
-    let plan = serde_json::to_value(plan).map_err(|error| Error::failed(format!("cannot keep the plan: {error}")))?;
-    sql!("keep_plan").bind(label).bind(plan).execute(connection).await?;
+    sql!("keep_plan").bind(label).bind(journal::kept(plan)?).execute(connection).await?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
+use super::referrers::{self, Referrer};
 use crate::pg::{Ident, Relation};
 use crate::{Result, sql};
 
@@ -78,8 +79,6 @@ pub(crate) struct Constraint {
     pub(crate) definition: String,
     pub(crate) is_valid: bool,
     pub(crate) no_inherit: bool,
-    pub(crate) on_table: String,
-    pub(crate) inbound: bool,
     pub(crate) references_table: Option<String>,
     pub(crate) comment: Option<String>,
 }
@@ -161,6 +160,7 @@ pub(crate) struct Subject {
     pub(crate) statistics: Vec<Statistics>,
     pub(crate) clingers: Vec<String>,
     pub(crate) callers: Vec<Caller>,
+    pub(crate) referrers: Vec<Referrer>,
 }
 
 impl Subject {
@@ -184,6 +184,7 @@ impl Subject {
             statistics: sql!("statistics" as Statistics).bind(oid).fetch_all(&mut *c).await?,
             clingers: sql!("clingers" scalar String).bind(oid).fetch_all(&mut *c).await?,
             callers: callers(&mut *c, &head).await?,
+            referrers: referrers::read(&mut *c, oid).await?,
             head,
         })
     }
@@ -205,7 +206,7 @@ impl Subject {
     }
 
     pub(crate) fn foreign_keys(&self) -> impl Iterator<Item = &Constraint> {
-        self.constraints.iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound)
+        self.constraints.iter().filter(|constraint| constraint.kind == "f")
     }
 }
 
@@ -238,7 +239,7 @@ pub(crate) async fn indexes(connection: &mut PgConnection, oid: i64, column: &st
 /// The foreign keys of a table.
 pub(crate) async fn foreign_keys(connection: &mut PgConnection, oid: i64) -> Result<Vec<Constraint>> {
     let all = sql!("constraints" as Constraint).bind(oid).fetch_all(connection).await?;
-    Ok(all.into_iter().filter(|constraint| constraint.kind == "f" && !constraint.inbound).collect())
+    Ok(all.into_iter().filter(|constraint| constraint.kind == "f").collect())
 }
 
 /// The newest value of a column, as text in UTC, and whether there are nulls. Reads an index where there is one, the

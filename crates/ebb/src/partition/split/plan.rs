@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::store::{Key, Period};
+use super::store::{Key, Period, Referring};
 use crate::partition::adopt::subject::{Constraint, Index, outside_quotes};
 use crate::partition::adopt::{BOUND, derived_checks};
 use crate::pg::{Ident, Literal, Relation};
@@ -121,6 +121,7 @@ pub(crate) struct Source {
     pub(crate) local_indexes: Vec<String>,
     pub(crate) foreign_keys: Vec<Constraint>,
     pub(crate) old_foreign_keys: Vec<Constraint>,
+    pub(crate) referring: Vec<Referring>,
 }
 
 struct Composer<'a> {
@@ -199,6 +200,10 @@ impl Composer<'_> {
         for (part, _) in &self.parts {
             let sql = vec![format!("ALTER TABLE {part} DROP CONSTRAINT {BOUND}")];
             steps.push(Step::new(format!("take the proof of its bounds off {}", part.label()), Act::Short, sql));
+        }
+        let proofs: Vec<String> = self.of.referring.iter().filter_map(Referring::proof).collect();
+        if !proofs.is_empty() {
+            steps.push(Step::new("prove the foreign keys that refer to the table", Act::Alone, proofs));
         }
         let tidy = vec![format!("DROP TABLE {}", self.log), format!("DROP FUNCTION {}()", self.note)];
         steps.push(Step::new("stop noting changes", Act::Alone, tidy));
@@ -431,8 +436,9 @@ impl Composer<'_> {
         let mut sql = vec![
             format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE"),
             format!("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE"),
-            format!("ALTER TABLE {table} DETACH PARTITION {partition}"),
         ];
+        sql.extend(self.of.referring.iter().map(Referring::let_go));
+        sql.push(format!("ALTER TABLE {table} DETACH PARTITION {partition}"));
         sql.extend(
             self.of
                 .old_foreign_keys
@@ -456,6 +462,7 @@ impl Composer<'_> {
                 ));
             }
         }
+        sql.extend(self.of.referring.iter().flat_map(Referring::come_back));
         sql
     }
 

@@ -60,6 +60,17 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
     for (what, name, owner) in store::obstacles(connection, on.table.oid, of.oid).await? {
         refuse(&mut findings, &what, &name, &owner);
     }
+    let referring = store::referring(connection, on.table.oid).await?;
+    for key in &referring {
+        findings.change(
+            format!(
+                "foreign key {} of {} lets go in the transaction of the swap and is proven again after it",
+                key.name,
+                key.table().label()
+            ),
+            "nothing to do",
+        );
+    }
     let key = store::key(connection, on.table.oid).await?;
     if key.is_none() {
         findings.refuse(
@@ -84,6 +95,7 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
                 local_indexes: store::local_indexes(connection, of.oid).await?,
                 foreign_keys: subject::foreign_keys(connection, i64::from(on.table.oid)).await?,
                 old_foreign_keys: subject::foreign_keys(connection, of.oid).await?,
+                referring,
                 parent_oid: i64::from(on.table.oid),
             };
             Some(compose(&source, &periods)?)

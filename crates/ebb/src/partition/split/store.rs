@@ -1,14 +1,12 @@
-//! What a split says to the database about itself, and what it asks the catalog. Invariant: one session at a time works
-//! on a table; one that died is told by the server itself.
-
-use std::time::Duration;
+//! What a split says to the database about itself, and what it asks the catalog.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Plan;
 use crate::partition::adopt::Progress;
-use crate::pg::{Ident, Relation};
-use crate::{Error, Result, sql};
+use crate::partition::journal;
+use crate::pg::{Ident, Literal, Relation};
+use crate::{Result, sql};
 
 /// A split as it stands.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -24,9 +22,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn plan(&self) -> Result<Plan> {
-        serde_json::from_value(self.plan.clone()).map_err(|error| {
-            Error::failed(format!("the plan of the split of {} cannot be read: {error}", self.relation))
-        })
+        journal::plan(&self.plan, &self.relation)
     }
 
     pub(crate) fn steps_done(&self) -> usize {
@@ -39,29 +35,17 @@ pub(crate) async fn find(connection: &mut PgConnection, label: &str) -> Result<O
 }
 
 pub(crate) async fn begin(connection: &mut PgConnection, label: &str, relid: i64, plan: &Plan) -> Result<()> {
-    let plan = serde_json::to_value(plan).map_err(|error| Error::failed(format!("cannot keep the plan: {error}")))?;
-    sql!("begin_split").bind(label).bind(relid).bind(plan).execute(connection).await?;
+    sql!("begin_split").bind(label).bind(relid).bind(journal::kept(plan)?).execute(connection).await?;
     Ok(())
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
-const LOOKS: u32 = 80;
-
-/// Makes this session the one at work; waits a while for one that was killed.
+/// Makes this session the one at work.
 pub(crate) async fn hold(
     connection: &mut PgConnection,
     label: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    for _ in 0..LOOKS {
-        if sql!("hold_split").bind(label).execute(&mut *connection).await?.rows_affected() > 0 {
-            return Ok(());
-        }
-        watch(Progress::Waiting("another session is at work on it, or its last statement is still running".into()));
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    Err(Error::refused(format!("another session is at work on {label}"))
-        .with_hint("wait for it; if nobody is there any more: SELECT pg_terminate_backend(holder_pid) FROM ebb.split"))
+    journal::hold(connection, (include_str!("sql/hold_split.sql"), "ebb.split"), label, watch).await
 }
 
 pub(crate) async fn done(connection: &mut PgConnection, label: &str, state: &str, step: usize) -> Result<()> {
@@ -162,6 +146,47 @@ pub(crate) struct Key {
 
 pub(crate) async fn key(connection: &mut PgConnection, parent: u32) -> Result<Option<Key>> {
     Ok(sql!("key" as Key).bind(i64::from(parent)).fetch_optional(connection).await?)
+}
+
+/// A foreign key of another table that lets go for the swap.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Referring {
+    schema_name: String,
+    table_name: String,
+    pub(crate) name: String,
+    definition: String,
+    is_valid: bool,
+    comment: Option<String>,
+}
+
+impl Referring {
+    pub(crate) fn table(&self) -> Relation {
+        Relation::new(&self.schema_name, &self.table_name)
+    }
+
+    pub(crate) fn let_go(&self) -> String {
+        format!("ALTER TABLE {} DROP CONSTRAINT {}", self.table(), Ident::new(&self.name))
+    }
+
+    /// As it was; new rows are checked by it from here on.
+    pub(crate) fn come_back(&self) -> Vec<String> {
+        let (table, name) = (self.table(), Ident::new(&self.name));
+        let unproven = if self.is_valid { " NOT VALID" } else { "" };
+        let mut sql = vec![format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}{unproven}", self.definition)];
+        sql.extend(
+            self.comment.iter().map(|text| format!("COMMENT ON CONSTRAINT {name} ON {table} IS {}", Literal(text))),
+        );
+        sql
+    }
+
+    /// And those that were there; none where that was not known before.
+    pub(crate) fn proof(&self) -> Option<String> {
+        self.is_valid.then(|| format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table(), Ident::new(&self.name)))
+    }
+}
+
+pub(crate) async fn referring(connection: &mut PgConnection, parent: u32) -> Result<Vec<Referring>> {
+    Ok(sql!("referring" as Referring).bind(i64::from(parent)).fetch_all(connection).await?)
 }
 
 /// What is in the way: what it is, its name, of which table.

@@ -1,7 +1,8 @@
 //! Counting handles and queueing what changed. Invariants: an incref or decref is one atomic step and, when it crosses
 //! between none and one, a place in the queue; it never blocks, never panics and is fine on any thread. A resource is in
 //! the queue at most once, so the queue is bounded by distinct resources and what meets there cancels out. The flusher
-//! takes the mark off before it reads the count: a change after that queues the resource again, so none is lost.
+//! takes the mark off before it reads the count: a change after that queues the resource again, so none is lost. Until a
+//! write was answered nobody knows what stands: whatever is wanted by then is written once more.
 //! The tests below run on shuttle, which decides who goes next at every step of these types.
 
 use std::collections::HashMap;
@@ -9,11 +10,11 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
-use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 #[cfg(test)]
 use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(test))]
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 #[cfg(not(test))]
 use std::sync::{Mutex, MutexGuard};
 
@@ -31,9 +32,15 @@ pub(super) struct Entry {
     count: AtomicU64,
     queued: AtomicBool,
     /// Whether the reference stands where it counts; only the flusher changes it.
-    pub(super) durable: AtomicBool,
+    stands: AtomicU8,
     gone: AtomicBool,
 }
+
+/// What is known of a reference where it counts.
+const ABSENT: u8 = 0;
+const STANDS: u8 = 1;
+/// A write of it is under way, or was and nobody answered.
+const UNKNOWN: u8 = 2;
 
 /// All resources of a handler.
 #[derive(Debug)]
@@ -87,7 +94,7 @@ impl Ledger {
                     name: name.to_owned(),
                     count: AtomicU64::new(0),
                     queued: AtomicBool::new(false),
-                    durable: AtomicBool::new(stands),
+                    stands: AtomicU8::new(if stands { STANDS } else { ABSENT }),
                     gone: AtomicBool::new(false),
                 });
                 entries.insert(name.to_owned(), entry.clone());
@@ -110,11 +117,30 @@ impl Ledger {
         }
     }
 
-    /// What is wanted of a queued entry: `Some(true)` a reference, `Some(false)` none, `None` nothing new.
+    /// What is to be written of a queued entry: `Some(true)` a reference, `Some(false)` none, `None` nothing new. From
+    /// here on it is unknown what stands, until [`settle`](Self::settle) says so.
     pub(super) fn take(&self, entry: &Entry) -> Option<bool> {
         entry.queued.swap(false, Ordering::AcqRel);
         let wanted = entry.count.load(Ordering::Acquire) > 0;
-        (wanted != entry.durable.load(Ordering::Acquire)).then_some(wanted)
+        let known = if wanted { STANDS } else { ABSENT };
+        if entry.stands.load(Ordering::Acquire) == known {
+            return None;
+        }
+        entry.stands.store(UNKNOWN, Ordering::Release);
+        Some(wanted)
+    }
+
+    /// What was taken is written.
+    pub(super) fn settle(&self, entry: &Arc<Entry>, stands: bool) {
+        entry.stands.store(if stands { STANDS } else { ABSENT }, Ordering::Release);
+        self.forget(entry);
+    }
+
+    /// Nobody knows whether a reference stands that was asked for past the queue: it is written again, or taken back.
+    pub(super) fn doubt(self: &Arc<Self>, name: &str) {
+        let handle = self.handle(name);
+        handle.entry.stands.store(UNKNOWN, Ordering::Release);
+        self.touch(&handle.entry);
     }
 
     /// Gives the queue back an entry that was received and not taken.
@@ -132,7 +158,7 @@ impl Ledger {
         let mut entries = self.entries();
         let idle = entry.count.load(Ordering::Acquire) == 0 && !entry.queued.load(Ordering::Acquire);
         if idle
-            && !entry.durable.load(Ordering::Acquire)
+            && entry.stands.load(Ordering::Acquire) == ABSENT
             && entries.get(&entry.name).is_some_and(|e| Arc::ptr_eq(e, entry))
         {
             entries.remove(&entry.name);
@@ -252,16 +278,17 @@ mod tests {
             if let Some(wanted) = ledger.take(&entry) {
                 // Written in between: somebody may change their mind.
                 thread::yield_now();
-                entry.durable.store(wanted, Ordering::Release);
+                ledger.settle(&entry, wanted);
+            } else {
+                ledger.forget(&entry);
             }
-            ledger.forget(&entry);
         }
     }
 
     fn agree(ledger: &Arc<Ledger>) {
         for entry in ledger.all() {
             let wanted = entry.count.load(Ordering::Acquire) > 0;
-            assert_eq!(entry.durable.load(Ordering::Acquire), wanted, "{}", entry.name);
+            assert_eq!(entry.stands.load(Ordering::Acquire), u8::from(wanted), "{}", entry.name);
         }
     }
 
@@ -299,7 +326,7 @@ mod tests {
             let mut changed = flusher.join().unwrap();
             follow(&ledger, &mut changed);
             agree(&ledger);
-            assert!(kept.entry.durable.load(Ordering::Acquire), "the handle that is left stands");
+            assert_eq!(kept.entry.stands.load(Ordering::Acquire), STANDS, "the handle that is left stands");
             drop(kept);
             follow(&ledger, &mut changed);
             assert!(ledger.all().is_empty(), "nothing is remembered that nobody refers to");
@@ -332,6 +359,31 @@ mod tests {
             follow(&ledger, &mut changed);
             assert!(ledger.all().is_empty());
         });
+    }
+
+    /// A write whose answer was lost may have counted or not: what is wanted now is written, also when it is what was
+    /// wanted before it.
+    #[test]
+    fn a_write_that_nobody_answered_is_not_taken_for_undone() {
+        shuttle::check_random(
+            || {
+                let (ledger, mut changed) = Ledger::new();
+                let (handle, _) = ledger.standing_handle("t0");
+                drop(handle);
+                let entry = changed.try_recv().unwrap();
+                assert_eq!(ledger.take(&entry), Some(false), "let go");
+                ledger.put_back(&entry);
+                let again = ledger.handle("t0");
+                assert_eq!(ledger.take(&changed.try_recv().unwrap()), Some(true), "and referred to again");
+                ledger.put_back(&entry);
+                drop(again);
+                assert_eq!(ledger.take(&changed.try_recv().unwrap()), Some(false));
+                ledger.settle(&entry, false);
+                ledger.doubt("t1");
+                assert_eq!(ledger.take(&changed.try_recv().unwrap()), Some(false), "what may stand is taken back");
+            },
+            1,
+        );
     }
 
     /// A reference that stands already is not written again, and not lost when its handle goes while the flusher is at work.

@@ -2,7 +2,6 @@
 //! whatever is left when it stops. Invariant: dropped once nobody counts, and looked at again right before.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -110,14 +109,13 @@ impl Counter {
         }
     }
 
-    /// `durable` says that the resource is in use.
+    /// What stands here is that the resource is in use.
     async fn follow(&self, entry: &Arc<Entry>) -> Result<()> {
         match self.ledger.take(entry) {
-            Some(true) => entry.durable.store(true, Ordering::Release),
+            Some(true) => self.ledger.settle(entry, true),
             Some(false) => {
                 self.drop_one(&entry.name).await?;
-                entry.durable.store(false, Ordering::Release);
-                self.ledger.forget(entry);
+                self.ledger.settle(entry, false);
             }
             None => {}
         }

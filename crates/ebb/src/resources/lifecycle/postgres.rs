@@ -3,8 +3,8 @@
 //! lost; a beat that is refused, or none that was answered for as long as the term, makes every handle stale: what it
 //! referred to may go.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -27,6 +27,8 @@ const AT_ONCE: usize = 5_000;
 const GATHER: Duration = Duration::from_millis(50);
 /// The longest rest between two tries while the database is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// So long somebody who waits for a write waits for what passes by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// One call takes no longer, or counts as no answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// What the database says of a holder whose term ran out.
@@ -52,6 +54,8 @@ impl Worker {
 
 enum Ask {
     Flush(oneshot::Sender<Result<()>>),
+    /// Whether this one was announced, nobody knows.
+    Doubt(String),
     Stop(oneshot::Sender<Result<()>>),
 }
 
@@ -128,6 +132,9 @@ impl PostgresHandler {
         if let Err(error) = announced.await {
             if error.sqlstate().as_deref() == Some(NOT_ALIVE) {
                 self.ledger.end();
+            } else if error.is_unavailable() {
+                // It may have been announced, and nobody would ever let go of it.
+                let _ = self.asks.send(Ask::Doubt(name.to_owned()));
             }
             return Err(error);
         }
@@ -232,8 +239,9 @@ impl Flusher {
                 biased;
                 ask = self.asked.recv() => match ask {
                     Some(Ask::Flush(answer)) => {
-                        let _ = answer.send(self.flush().await);
+                        let _ = answer.send(self.flush_in_time().await);
                     }
+                    Some(Ask::Doubt(name)) => self.ledger.doubt(&name),
                     Some(Ask::Stop(answer)) => {
                         let _ = answer.send(self.stop().await);
                         return;
@@ -255,6 +263,20 @@ impl Flusher {
                     self.ledger.hand_back(entry);
                     write_at = Some(tokio::time::Instant::now() + pause);
                 }
+            }
+        }
+    }
+
+    /// Somebody waits: what was in the way for a moment, or lost its connection, is tried again.
+    async fn flush_in_time(&mut self) -> Result<()> {
+        let (until, mut pause) = (Instant::now() + PATIENCE, GATHER);
+        loop {
+            match self.flush().await {
+                Err(error) if passes(&error) && Instant::now() + pause < until => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                flushed => return flushed,
             }
         }
     }
@@ -284,39 +306,38 @@ impl Flusher {
     }
 
     async fn write(&self, batch: &[(Arc<Entry>, bool)]) -> Result<()> {
-        let changes: Vec<Value> = batch
-            .iter()
-            .map(|(entry, wanted)| {
-                let op = if *wanted { "incref" } else { "decref" };
-                json!({ "op": op, "resources": self.policy, "name": entry.name, "holder": self.holder })
-            })
-            .collect();
-        let late: Value = answered(ANSWER_WITHIN, async {
+        // What changed again while the batch was gathered is in it twice: the last word counts.
+        let last: HashMap<&str, bool> = batch.iter().map(|(entry, wanted)| (entry.name.as_str(), *wanted)).collect();
+        let named =
+            |up: bool| last.iter().filter(|(_, wanted)| **wanted == up).map(|(name, _)| *name).collect::<Vec<_>>();
+        let (increfs, decrefs) = (named(true), named(false));
+        let late: Vec<(String, String)> = answered(ANSWER_WITHIN, async {
             let mut tx = self.database.read().await?;
-            let late = sqlx::query_scalar("SELECT ebb.apply_refs($1)")
+            let late = sqlx::query_as("SELECT late, reason FROM ebb.apply_refs_of($1, $2, $3, $4)")
                 .persistent(false)
-                .bind(Value::from(changes))
-                .fetch_one(&mut *tx)
+                .bind(&self.policy)
+                .bind(self.holder)
+                .bind(&increfs)
+                .bind(&decrefs)
+                .fetch_all(&mut *tx)
                 .await?;
             tx.commit().await?;
             Ok(late)
         })
         .await?;
-        let late = late.as_array().map(Vec::as_slice).unwrap_or_default();
-        if late.iter().any(|late| late["reason"] == "holder") {
+        if late.iter().any(|(_, reason)| reason == "holder") {
             tracing::error!(holder = %self.holder, "The holder is dead: its term ran out. Its resources may go");
             self.ledger.end();
             return Err(Error::refused("the holder is dead: its term ran out")
                 .with_hint("stop using what it referred to, and start a new handler"));
         }
-        let late: std::collections::HashSet<&str> = late.iter().filter_map(|late| late["name"].as_str()).collect();
+        let late: HashSet<&str> = late.iter().map(|(name, _)| name.as_str()).collect();
         for (entry, wanted) in batch {
             let refused = *wanted && late.contains(entry.name.as_str());
             if refused {
                 entry.set_gone();
             }
-            entry.durable.store(*wanted && !refused, Ordering::Release);
-            self.ledger.forget(entry);
+            self.ledger.settle(entry, *wanted && !refused);
         }
         Ok(())
     }
@@ -332,6 +353,12 @@ impl Flusher {
         // Closing lets go of everything, whatever could not be written before.
         closed.await.or(flushed)
     }
+}
+
+/// Whether an error is gone by itself: a lock that was waited for too long, or a database out of reach.
+fn passes(error: &Error) -> bool {
+    const LOCKED: [&str; 3] = ["55P03", "40P01", "40001"];
+    error.is_unavailable() || error.sqlstate().is_some_and(|state| LOCKED.contains(&state.as_str()))
 }
 
 /// The beats of a holder.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::Semaphore;
+use futures_util::future::{BoxFuture, ready};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::breaker::{Breaker, Pass, Turn};
@@ -46,7 +47,7 @@ pub struct Outlet {
     sink: Arc<dyn Sink>,
     retry: Retry,
     timeout: Duration,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     limits: Mutex<Limits>,
 }
 
@@ -95,7 +96,7 @@ impl Outlet {
             sink: handler,
             retry: sink.retry.clone(),
             timeout: sink.timeout,
-            slots: Semaphore::new(sink.concurrency),
+            slots: Arc::new(Semaphore::new(sink.concurrency)),
             limits: Mutex::new(Limits {
                 rate: sink.rate.map(|rate| Bucket::new(rate, now)),
                 breaker: sink.breaker.map(Breaker::new),
@@ -107,14 +108,19 @@ impl Outlet {
 
     /// How many deliveries may start now. None while the breaker is open, except a probe now and then.
     pub fn free(&self) -> usize {
+        self.slots.available_permits().min(self.allowed().unwrap_or(usize::MAX))
+    }
+
+    /// How many rate, breaker and receiver allow whatever is under way; `None` where only the slots count.
+    pub(crate) fn allowed(&self) -> Option<usize> {
         let now = Instant::now();
         let mut limits = self.limits();
         if limits.disabled || !limits.quiet(now).is_zero() {
-            return 0;
+            return Some(0);
         }
-        let tokens = limits.rate.as_mut().map_or(usize::MAX, |rate| rate.free(now));
-        let passes = limits.breaker.as_ref().and_then(|breaker| breaker.free(now)).unwrap_or(usize::MAX);
-        self.slots.available_permits().min(tokens).min(passes)
+        let tokens = limits.rate.as_mut().map(|rate| rate.free(now));
+        let passes = limits.breaker.as_ref().and_then(|breaker| breaker.free(now));
+        tokens.into_iter().chain(passes).min()
     }
 
     /// How long until [`free`](Self::free) can be more than none by the passing of time; `None` when it is already, or
@@ -140,7 +146,29 @@ impl Outlet {
     /// Makes one attempt. Waits for a free slot, and up to a second for the rate; a call that takes longer than the
     /// time-out is dropped, which is a failure: nobody knows whether the receiver has the event.
     pub async fn deliver(&self, delivery: &Delivery) -> Verdict {
-        let _slot = self.slots.acquire().await.expect("never closed");
+        match self.slot().await {
+            Some(slot) => self.deliver_in(slot, delivery).await,
+            None => Verdict::Disabled { error: "the sink was closed".into() },
+        }
+    }
+
+    /// The next free slot, in the order of these calls, whoever waits for it first; `None` when the sink was closed.
+    pub(crate) fn slot(&self) -> BoxFuture<'static, Option<OwnedSemaphorePermit>> {
+        let mut turn = self.slots.clone().acquire_owned().map(Result::ok).boxed();
+        // The first look takes the place in the line.
+        match (&mut turn).now_or_never() {
+            Some(slot) => ready(slot).boxed(),
+            None => turn,
+        }
+    }
+
+    /// Whoever waits for a slot gets none any more.
+    pub(crate) fn close(&self) {
+        self.slots.close();
+    }
+
+    /// Makes one attempt in a slot.
+    pub(crate) async fn deliver_in(&self, _slot: OwnedSemaphorePermit, delivery: &Delivery) -> Verdict {
         let (pass, wait) = match self.admit() {
             Ok(admitted) => admitted,
             Err(refused) => return refused,

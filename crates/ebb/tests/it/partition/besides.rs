@@ -21,6 +21,7 @@ fn request(table: &str) -> Request {
         zone: "UTC".into(),
         policy: None,
         guard: None,
+        move_foreign_keys: false,
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod adopt;
 mod besides;
+mod referrers;
 mod split;
 mod upkeep;

@@ -31,6 +31,7 @@ async fn adopted(create: &str) -> Ebb {
         zone: "UTC".into(),
         policy: None,
         guard: None,
+        move_foreign_keys: false,
     };
     adopt(ebb.engine.database(), &request, "test", &mut |_| ()).await.unwrap();
     ebb
@@ -311,7 +312,7 @@ async fn what_would_break_a_split_is_named_and_nothing_is_changed() {
     ebb.db
         .execute(
             "DROP PUBLICATION everything; DROP TRIGGER own ON public.t_history; ALTER TABLE public.t ADD PRIMARY KEY (id, created_at);
-             CREATE TABLE public.child (t bigint, at timestamptz, FOREIGN KEY (t, at) REFERENCES public.t)",
+             CREATE TABLE public.child (t bigint, at timestamptz, FOREIGN KEY (t, at) REFERENCES public.t) PARTITION BY LIST (t)",
         )
         .await;
     let since = Request { since: Some("2026-10-01".into()), ..request() };

@@ -10,6 +10,7 @@ use ebb_testkit::{Proxy, server};
 use serde_json::json;
 
 use super::{Registry, name};
+use crate::harness::SOON;
 
 const NEW: Duration = Duration::ZERO;
 
@@ -76,7 +77,7 @@ async fn a_dead_holder_makes_every_handle_stale() {
     let t = name(NEW, 1);
     let handle = handler.announce(&t, json!({})).await.unwrap();
     registry.kill(handler.holder(), "0.5").await;
-    ebb_testkit::eventually(crate::harness::SOON, || async { handle.name().is_err() }).await;
+    ebb_testkit::eventually(SOON, || async { handle.name().is_err() }).await;
     assert!(handler.flush().await.is_err());
     assert!(handler.announce(&name(NEW, 2), json!({})).await.is_err());
 }
@@ -109,6 +110,50 @@ async fn changes_made_while_the_database_is_away_are_written_when_it_is_back() {
     handler.stop().await.unwrap();
 }
 
+/// Committed, and the answer is lost: whoever takes that for undone leaves a reference that nobody lets go of, or believes
+/// in one that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_answer_was_lost_is_made_sure_of() {
+    let registry = Registry::new().await;
+    let proxy = Proxy::start(server().address()).await;
+    let url = proxy.url(registry.ebb.db.url());
+    let through = Database::open(Target::parse(&url, None).unwrap(), 2, "ebb/worker");
+    let handler = PostgresHandler::start(through, "s", Worker::new("rust")).await.unwrap();
+    let t = name(NEW, 1);
+    // Announced, and its creator does not know.
+    proxy.cut_after_commit_of("create_intent");
+    handler.announce(&t, json!({})).await.unwrap_err();
+    assert_eq!(registry.refs(&t).await, 1);
+    proxy.restore();
+    registry.ebb.until("SELECT NOT EXISTS (SELECT FROM ebb.reference)").await;
+
+    // Let go of, and referred to again before that was known.
+    let handle = handler.announce(&name(NEW, 2), json!({})).await.unwrap();
+    let u = handle.name().unwrap().to_owned();
+    proxy.cut_after_commit_of("apply_refs");
+    drop(handle);
+    proxy.wait_until_cut(SOON).await;
+    assert_eq!(registry.refs(&u).await, 0);
+    let again = handler.incref(&u);
+    proxy.restore();
+    handler.flush().await.unwrap();
+    assert_eq!((registry.refs(&u).await, again.name().unwrap()), (1, u.as_str()));
+
+    // Referred to, and let go of before that was known.
+    let other = registry.holder("1 hour").await;
+    let v = name(NEW, 3);
+    registry.intend(&v, other).await;
+    proxy.cut_after_commit_of("apply_refs");
+    let handle = handler.incref(&v);
+    proxy.wait_until_cut(SOON).await;
+    assert_eq!(registry.refs(&v).await, 2);
+    drop(handle);
+    proxy.restore();
+    handler.flush().await.unwrap();
+    assert_eq!(registry.refs(&v).await, 1, "only the other one's");
+    handler.stop().await.unwrap();
+}
+
 /// Nobody answers its beats: when its term is over a worker knows by itself that others may think it dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_hears_nothing_for_its_term_stops_using_what_it_has() {
@@ -120,7 +165,7 @@ async fn a_worker_that_hears_nothing_for_its_term_stops_using_what_it_has() {
     let handler = PostgresHandler::start(through, "s", worker).await.unwrap();
     let handle = handler.announce(&name(NEW, 1), json!({})).await.unwrap();
     proxy.black_hole();
-    ebb_testkit::eventually(crate::harness::SOON, || async { handle.name().is_err() }).await;
+    ebb_testkit::eventually(SOON, || async { handle.name().is_err() }).await;
     let dead: bool =
         registry.ebb.db.scalar("SELECT expires_at < clock_timestamp() + interval '1 second' FROM ebb.holder").await;
     assert!(dead, "not much before the others do");
@@ -139,7 +184,7 @@ async fn a_local_handler_drops_with_the_last_handle_and_the_rest_at_its_end() {
     drop(one);
     assert_eq!(registry.tables().await.split(',').count(), 2);
     drop(clone);
-    ebb_testkit::eventually(crate::harness::SOON, || async { registry.tables().await == u }).await;
+    ebb_testkit::eventually(SOON, || async { registry.tables().await == u }).await;
     context.close().await.unwrap();
     assert_eq!(registry.tables().await, "");
     assert!(two.name().is_err());

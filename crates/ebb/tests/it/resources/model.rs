@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ebb::spine::Status;
 use ebb_testkit::{Peer, Store, eventually};
 use uuid::Uuid;
 
@@ -14,6 +15,9 @@ use crate::harness::{Ebb, SOON};
 
 /// Twice as old as an orphan must be.
 const OLD: Duration = Duration::from_secs(2 * 3600);
+
+/// What a pass may fail of on a machine that stood still for a moment: the next one does its work.
+const WAITED: &str = "lock timeout";
 
 /// So many games in the ordinary run of the tests, and with `make soak`.
 fn games(ordinary: u64, of_thousand: u64) -> u64 {
@@ -321,7 +325,7 @@ impl Table {
         if std::mem::take(&mut self.node_asked) {
             let answer = self.node.hear().await.expect("a node that nobody killed answers");
             self.note(format!("  node answers {answer}"));
-            assert!(!answer.contains("Failed"), "{}", self.told.join("\n"));
+            assert!(!answer.contains("Failed") || answer.contains(WAITED), "{}", self.told.join("\n"));
         }
     }
 
@@ -464,6 +468,19 @@ impl Table {
         self.strangers.insert(name);
     }
 
+    /// A pass that goes well, at the latest when whatever stood still goes on.
+    async fn passes(&self, chore: &str) {
+        eventually(SOON, || async {
+            let finished = self.registry.pass(chore).await;
+            finished.runs.first().is_none_or(|run| {
+                let waited = run.note.as_ref().is_some_and(|note| note.contains(WAITED));
+                assert!(run.status == Status::Success || waited, "{run:?}\n{}", self.told.join("\n"));
+                !waited
+            })
+        })
+        .await;
+    }
+
     /// Everybody lets go, in order or not; then a drop and a sweep leave nothing.
     async fn finish(&mut self) {
         for who in 0..3 {
@@ -488,7 +505,7 @@ impl Table {
         }
         // One that was frozen inside a transaction could not be ended then.
         self.registry.end_dead().await;
-        self.registry.passes("drop").await;
+        self.passes("drop").await;
         self.check("after the last drop").await;
         let left: i64 = self.registry.ebb.db.scalar("SELECT count(*) FROM ebb.reference").await;
         assert_eq!(left, 0, "{}", self.told.join("\n"));
@@ -496,14 +513,14 @@ impl Table {
         if matches!(self.shop, Shop::House { .. }) {
             // Only time makes a table old by the store's own clock.
             eventually(SOON, || async {
-                self.registry.passes("sweep").await;
+                self.passes("sweep").await;
                 self.shop.names().await.is_empty()
             })
             .await;
         } else {
             for _ in 0..2 {
                 self.registry.ebb.db.advance("2 hours").await;
-                self.registry.passes("sweep").await;
+                self.passes("sweep").await;
             }
         }
         let names = self.shop.names().await;

@@ -121,7 +121,10 @@ async fn play() {
         Peer::answer("ready");
         while let Some(only) = lines.recv().await {
             match run_once(&engine, &[&only]).await {
-                Ok(finished) => Peer::answer(&format!("{:?}", finished.runs.first().map(|run| run.status))),
+                Ok(finished) => {
+                    let run = finished.runs.first().map(|run| (run.status, run.note.as_deref().unwrap_or_default()));
+                    Peer::answer(&format!("{run:?}"));
+                }
                 Err(error) => Peer::answer(&error.to_string()),
             }
         }

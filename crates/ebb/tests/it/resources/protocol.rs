@@ -348,3 +348,47 @@ async fn writers_in_any_order_do_not_deadlock_and_lose_nothing() {
     assert_eq!(registry.tables().await, "");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_handler_flushes_ends_as_the_same_changes_of_any_mix_do() {
+    let registry = Registry::new().await;
+    let (maker, dead) = (registry.holder("1 hour").await, registry.holder("1 hour").await);
+    let [live, gone, unknown] = [1, 2, 3].map(|n| name(NEW, n));
+    for one in [&live, &gone] {
+        registry.intend(one, maker).await;
+    }
+    let db = &registry.ebb.db;
+    db.execute(&format!("UPDATE ebb.resource SET state = 'dropping' WHERE name = '{gone}'")).await;
+    db.execute(&format!("UPDATE ebb.holder SET expires_at = '-infinity' WHERE id = '{dead}'")).await;
+    for dead_holder in [false, true] {
+        let (one, other) =
+            if dead_holder { (dead, dead) } else { (registry.holder("1 hour").await, registry.holder("1 hour").await) };
+        let changes: Vec<Value> = [&live, &gone, &unknown]
+            .map(|name| json!({ "op": "incref", "resources": "s", "name": name, "holder": one }))
+            .into_iter()
+            .collect();
+        let late: Value = db.scalar(&format!("SELECT ebb.apply_refs('{}')", Value::from(changes))).await;
+        let mut mixed: Vec<(String, String)> = late
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|late| (late["name"].as_str().unwrap().to_owned(), late["reason"].as_str().unwrap().to_owned()))
+            .collect();
+        let mut flushed: Vec<(String, String)> =
+            sqlx::query_as("SELECT late, reason FROM ebb.apply_refs_of('s', $1, $2, $3)")
+                .bind(other)
+                .bind([&live, &gone, &unknown].map(String::as_str).as_slice())
+                .bind(Vec::<String>::new())
+                .fetch_all(db.pool())
+                .await
+                .unwrap();
+        mixed.sort();
+        flushed.sort();
+        assert_eq!(flushed, mixed, "dead: {dead_holder}");
+        let refers = |holder: Uuid| format!("SELECT count(*) FROM ebb.reference WHERE holder = '{holder}'");
+        assert_eq!(db.scalar::<i64>(&refers(other)).await, i64::from(!dead_holder));
+        db.execute(&format!("SELECT * FROM ebb.apply_refs_of('s', '{other}', '{{}}', ARRAY['{live}', '{unknown}'])"))
+            .await;
+        assert_eq!(db.scalar::<i64>(&refers(other)).await, 0, "let go of, also by one that is dead");
+    }
+}

@@ -54,6 +54,9 @@ async fn a_hold_keeps_rows_of_the_whole_tree_from_sweeps_until_it_is_over() {
     let finished = ebb.once("sessions").await;
     let note = finished.runs[0].note.clone().unwrap_or_default();
     assert!(note.contains("rows of subjects on hold stay (policy users)"), "{finished:?}");
+    let status = ebb.engine.status().await.unwrap();
+    let unit = &status.policies.iter().find(|policy| policy.policy == "sessions").unwrap().units[0];
+    assert_eq!((unit.pending, unit.held_rows), (Some(0), Some(8)), "held is not pending");
     ebb.once("items").await;
     ebb.once("orders").await;
     assert_eq!(ebb.distinct("user_id", "sessions").await, "3,4");
@@ -369,4 +372,32 @@ async fn a_sweep_that_drops_whole_partitions_goes_through_a_held_one_row_by_row(
     ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
     ebb.once("visits").await;
     assert!(ebb.db.scalar::<bool>("SELECT to_regclass('visits_1') IS NULL").await);
+}
+
+#[tokio::test]
+async fn doctor_knows_the_tables_that_a_sweep_reads_while_somebody_is_on_hold() {
+    let ebb = shop(&(users("") + "\n" + &sweep("items", "items", "") + &sweep("sessions", "sessions", ""))).await;
+    let clerk = format!("clerk_{}", ebb.db.name());
+    ebb.db
+        .execute(&format!(
+            "CREATE ROLE {clerk}; GRANT USAGE ON SCHEMA public TO {clerk}; GRANT SELECT, DELETE, UPDATE ON items, sessions TO {clerk}"
+        ))
+        .await;
+    let questions = ebb::doctor::Questions {
+        wanted: Vec::new(),
+        host_time: jiff::Timestamp::now(),
+        role: Some(clerk.clone()),
+        embedded: false,
+    };
+    let lacking = async |policy: &str| {
+        let report = ebb.engine.doctor(&questions).await.unwrap();
+        let found = report.findings.into_iter().filter(|found| found.check == "privileges");
+        let mine = found.filter(|found| found.about.as_deref() == Some(policy));
+        mine.filter_map(|found| found.fix).map(|fix| fix.text).collect::<Vec<_>>().join("\n")
+    };
+    let grants = lacking("items").await;
+    assert!(grants.contains("orders") && !grants.contains("users"), "the way from items to users: {grants}");
+    assert!(!lacking("sessions").await.contains("users"), "a session names its user");
+    ebb.db.execute(&format!("GRANT SELECT ON orders TO {clerk}")).await;
+    assert!(!lacking("items").await.contains("orders"));
 }

@@ -1,12 +1,16 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
+mod at_once;
 mod events;
 mod gates;
+mod late;
 mod life;
 mod mail;
 mod model;
+mod own_terms;
 mod review;
 mod schema;
+mod sealed;
 mod trees;
 mod warn;
 
@@ -72,7 +76,7 @@ impl Ebb {
     }
 }
 
-/// Searches every text of every ebb table for a word.
+/// Searches every column of every ebb table for a word, as text and as bytes.
 pub(crate) async fn found_in_ebb(ebb: &Ebb, word: &str) -> Vec<String> {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'ebb'::regnamespace AND relkind = 'r'",
@@ -83,7 +87,7 @@ pub(crate) async fn found_in_ebb(ebb: &Ebb, word: &str) -> Vec<String> {
     let mut found = Vec::new();
     for table in tables {
         let hits: i64 =
-            ebb.db.scalar(&format!("SELECT count(*) FROM ebb.{table} t WHERE t::text ILIKE '%{word}%'")).await;
+            ebb.db.scalar(&format!("SELECT count(*) FROM ebb.{table} t WHERE t::text ILIKE '%{word}%' OR t::text LIKE '%' || encode('{word}', 'hex') || '%'")).await;
         if hits > 0 {
             found.push(table);
         }

@@ -8,7 +8,7 @@ use ebb::schedule::sink::{Delivery, Verdict};
 use ebb::{Engine, Error};
 use serde_json::{Value, json};
 
-use super::{SHOP, users};
+use super::{SHOP, found_in_ebb, users};
 use crate::harness::{Ebb, Running, options, run_once, wanted};
 use crate::schedule::Ledger;
 
@@ -144,6 +144,27 @@ async fn a_subject_is_warned_once_and_erased_when_the_promised_time_is_over() {
         .await;
     assert!(warned);
     assert_eq!(shop.ebb.db.scalar::<i64>("SELECT sum(rows)::int8 FROM ebb.audit WHERE action = 'warn'").await, 1);
+}
+
+#[tokio::test]
+async fn nothing_of_a_warned_subject_is_left_in_ebb() {
+    let shop = Shop::new("warn_before = [\"30d\", \"3d\"]").await;
+    shop.delete(7).await;
+    shop.pass("61 days").await;
+    shop.run_and_deliver().await;
+    shop.pass("27 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.ledger.count(), 2, "a warning and a reminder");
+    assert!(!found_in_ebb(&shop.ebb, "secret-7@").await.is_empty(), "the mails are in the history");
+    let token = token(&shop.ledger.got()[0]);
+    // A third one has not gone out when the subject goes.
+    shop.ebb.db.execute("SELECT ebb.schedule('h', ebb.now() + interval '1 year', '{\"to\": \"secret-7@example.test\"}', NULL, NULL, 'users', '7')").await;
+    shop.pass("10 days").await;
+    shop.run().await;
+    assert!(!shop.there(7).await);
+    for word in ["secret-7@", "Secret Name 7", &token] {
+        assert_eq!(found_in_ebb(&shop.ebb, word).await, Vec::<String>::new(), "{word}");
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,7 @@
--- Foreign keys (both ways) and checks of a table ($1). Read only.
+-- Foreign keys and checks of a table ($1). Read only.
 SELECT con.conname::text AS name, con.contype::text AS kind, pg_catalog.pg_get_constraintdef(con.oid) AS definition,
-       con.convalidated AS is_valid, con.connoinherit AS no_inherit, con.conrelid::regclass::text AS on_table,
-       con.confrelid = $1::int8::oid AS inbound, con.confrelid::regclass::text AS references_table,
+       con.convalidated AS is_valid, con.connoinherit AS no_inherit, con.confrelid::regclass::text AS references_table,
        pg_catalog.obj_description(con.oid, 'pg_constraint') AS comment
 FROM pg_catalog.pg_constraint con
-WHERE (con.conrelid = $1::int8::oid AND con.contype IN ('f', 'c')) OR (con.confrelid = $1::int8::oid AND con.contype = 'f')
+WHERE con.conrelid = $1::int8::oid AND con.contype IN ('f', 'c')
 ORDER BY con.conname

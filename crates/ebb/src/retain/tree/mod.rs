@@ -2,11 +2,19 @@
 //! the tree has an action that somebody chose (the schema by CASCADE or SET NULL, or an entry of `children`); what
 //! cannot be erased safely is refused by name, with the statement that mends it; nothing outside the tree is touched.
 
+mod choice;
+mod order;
+mod shape;
+
+pub use shape::{Shape, ShapeEdge, ShapeTable};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use self::order::Walk;
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
+use super::keeper::Keeper;
 use crate::pg::{Ident, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
@@ -54,9 +62,23 @@ pub(crate) struct Edge {
     pub(crate) parent_columns: Vec<Ident>,
     pub(crate) action: EdgeAction,
     pub(crate) on_delete: Option<OnDelete>,
+    /// Where rows go: those that stay all the same.
+    pub(crate) kept: Option<Kept>,
+    /// A condition on its rows `n`, where only some are looked at.
+    pub(crate) only: Option<String>,
     /// Values that tell parents apart: otherwise two subjects may share one.
     pub(crate) distinct: bool,
     loose: bool,
+}
+
+/// Rows that a policy of their own keeps longer than their subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) policy: String,
+    /// What is true of such a row `n`.
+    pub(crate) condition: String,
+    /// The link's columns that become null.
+    pub(crate) columns: Vec<Ident>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,15 +112,6 @@ pub struct Finding {
     pub message: String,
     /// What mends it.
     pub fix: Option<String>,
-}
-
-/// Another policy that keeps rows of a table.
-#[derive(Debug, Clone)]
-pub(crate) struct Keeper {
-    pub(crate) table: u32,
-    pub(crate) policy: String,
-    pub(crate) retention: Term,
-    pub(crate) floor: Option<Term>,
 }
 
 /// What the policy says about its tree, with names resolved.
@@ -213,7 +226,8 @@ impl<'a> Builder<'a> {
                     return Ok(());
                 }
             }
-            let action = self.action(*table, &child.columns, &child.action, None);
+            let (wish, kept) = self.kept_longer(*table, &child.columns, child.action.clone(), true)?;
+            let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
             let edge = Edge {
                 key: None,
@@ -222,6 +236,8 @@ impl<'a> Builder<'a> {
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
                 on_delete: None,
+                kept,
+                only: None,
                 distinct,
                 loose: true,
                 action,
@@ -313,7 +329,7 @@ impl<'a> Builder<'a> {
             }
         };
         let refused = wish == ChildAction::Keep && named.is_none();
-        let wish = self.kept_longer(key, wish, named.is_some())?;
+        let (wish, kept) = self.kept_longer(key.child, &key.set_columns, wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
@@ -325,6 +341,8 @@ impl<'a> Builder<'a> {
             child_columns: idents(&key.child_columns),
             parent_columns: idents(&key.parent_columns),
             on_delete: Some(key.on_delete),
+            kept,
+            only: None,
             distinct: true,
             loose: key.deferrable || nullable,
             action,
@@ -340,89 +358,6 @@ impl<'a> Builder<'a> {
                 && (child.references.is_empty() || same(&key.parent_columns, &child.references))
         });
         found.map(|(at, (_, child))| (at, *child))
-    }
-
-    /// Rows that another policy keeps longer stay, without their link.
-    fn kept_longer(&mut self, key: &ForeignKey, wish: ChildAction, named: bool) -> Result<ChildAction> {
-        if wish != ChildAction::Delete {
-            return Ok(wish);
-        }
-        let grace = self.wishes.grace.approximate();
-        let floor = |keeper: &&Keeper| keeper.floor.is_some_and(|floor| floor.approximate() > grace);
-        let of_table = self.wishes.keepers.iter().filter(|keeper| keeper.table == key.child);
-        let longer: Vec<&Keeper> =
-            of_table.filter(|keeper| floor(keeper) || (!named && keeper.retention.approximate() > grace)).collect();
-        let Some(keeper) = longer.first() else { return Ok(wish) };
-        let table = self.table(key.child)?;
-        let (relation, policy, term) =
-            (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
-        let nullable = key.set_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
-        let columns = key.child_columns.join(", ");
-        if named || !nullable {
-            let message = format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
-            let fix = format!(
-                "name an action for {columns} that leaves them: nullify (the column must allow null) or anonymize"
-            );
-            self.refuse(&relation, message, Some(fix));
-            return Ok(wish);
-        }
-        let message = format!("policy {policy} keeps its rows for {term}: they stay, and {columns} becomes null");
-        self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
-        Ok(ChildAction::Nullify)
-    }
-
-    /// The action for a link over `columns`, refused where a constraint forbids it.
-    fn action(&mut self, table: u32, columns: &[String], wish: &ChildAction, key: Option<&ForeignKey>) -> EdgeAction {
-        let Some(found) = self.graph.tables.get(&table) else { return EdgeAction::Keep };
-        let relation = found.relation.clone();
-        match wish {
-            ChildAction::Delete => EdgeAction::Delete,
-            ChildAction::Keep => {
-                if let Some(key) = key {
-                    let message = format!("its rows cannot be kept as they are: foreign key {} forbids it", key.name);
-                    self.refuse(&relation, message, Some("nullify or anonymize the link".into()));
-                }
-                EdgeAction::Keep
-            }
-            ChildAction::Nullify => {
-                let not_null: Vec<String> = columns
-                    .iter()
-                    .filter(|name| found.column(name).is_some_and(|column| column.not_null))
-                    .cloned()
-                    .collect();
-                if not_null.len() == columns.len() {
-                    let by = match key {
-                        Some(key) if key.on_delete == OnDelete::SetNull => "ON DELETE SET NULL",
-                        _ => "its action",
-                    };
-                    let list = not_null.join(", ");
-                    let message = format!("{by} would set {list} to null, and the column does not allow it");
-                    let fix = format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(&not_null[0]));
-                    self.refuse(&relation, message, Some(fix));
-                }
-                // One null is enough for a reference over several columns to end.
-                let nullable: Vec<String> = columns.iter().filter(|name| !not_null.contains(name)).cloned().collect();
-                EdgeAction::Nullify(idents(&nullable))
-            }
-            ChildAction::Anonymize(set) => {
-                if let Some(name) = set.iter().map(|(name, _)| name).find(|name| found.column(name).is_none()) {
-                    let message = format!("it has no column {name} to anonymize");
-                    self.refuse(&relation, message, None);
-                }
-                let links = key.map_or(columns, |key| &key.child_columns);
-                if let Some(key) = key
-                    && !set.iter().any(|(name, _)| links.contains(name))
-                {
-                    let message = format!(
-                        "anonymizing leaves {} as it is, and foreign key {} forbids that",
-                        links.join(", "),
-                        key.name
-                    );
-                    self.refuse(&relation, message, Some(format!("add {} = \"null\" to its set", links[0])));
-                }
-                EdgeAction::Anonymize(set.clone())
-            }
-        }
     }
 
     fn finish(mut self) -> Result<Tree> {
@@ -530,70 +465,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-struct Walk<'a> {
-    below: &'a BTreeMap<usize, Vec<usize>>,
-    /// When a node was met, and the earliest node that it leads back to.
-    index: BTreeMap<usize, (usize, usize)>,
-    stack: Vec<usize>,
-    components: Vec<Vec<usize>>,
-}
-
-impl Walk<'_> {
-    fn visit(&mut self, node: usize) {
-        let met = self.index.len();
-        self.index.insert(node, (met, met));
-        self.stack.push(node);
-        let mut lowest = met;
-        for child in self.below.get(&node).into_iter().flatten() {
-            if !self.index.contains_key(child) {
-                self.visit(*child);
-                lowest = lowest.min(self.index[child].1);
-            } else if self.stack.contains(child) {
-                lowest = lowest.min(self.index[child].0);
-            }
-        }
-        self.index.insert(node, (met, lowest));
-        if lowest == met
-            && let Some(at) = self.stack.iter().position(|on| *on == node)
-        {
-            let mut component = self.stack.split_off(at);
-            component.sort_unstable();
-            self.components.push(component);
-        }
-    }
-}
-
 impl Tree {
-    /// What was approved and what is compared with it later: tables, their triggers, edges and actions.
-    pub(crate) fn shape(&self) -> Shape {
-        let mut tables: Vec<ShapeTable> = self
-            .nodes
-            .iter()
-            .map(|node| ShapeTable {
-                table: node.relation.label(),
-                erased: node.doomed,
-                triggers: node.triggers.clone(),
-            })
-            .collect();
-        let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
-        tables.sort();
-        edges.sort();
-        Shape { tables, edges }
-    }
-
-    fn shape_edge(&self, edge: &Edge) -> ShapeEdge {
-        let names = |columns: &[Ident]| columns.iter().map(|name| name.as_str().to_owned()).collect();
-        ShapeEdge {
-            table: self.nodes[edge.child].relation.label(),
-            columns: names(&edge.child_columns),
-            parent: self.nodes[edge.parent].relation.label(),
-            references: names(&edge.parent_columns),
-            foreign_key: edge.key.clone(),
-            on_delete: edge.on_delete.map(|on_delete| on_delete.words().to_owned()),
-            action: edge.action.word().to_owned(),
-        }
-    }
-
     /// An error when something stands in the way.
     pub(crate) fn refuse(&self) -> Result<()> {
         let refusals: Vec<&Finding> = self.findings.iter().filter(|finding| finding.refuses).collect();
@@ -625,83 +497,6 @@ impl Tree {
     /// Edges by which others refer to a node.
     pub(crate) fn onto(&self, node: usize) -> impl Iterator<Item = (usize, &Edge)> {
         self.edges.iter().enumerate().filter(move |(_, edge)| edge.parent == node)
-    }
-}
-
-/// A tree as people approve it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct Shape {
-    /// Every table that is touched.
-    pub tables: Vec<ShapeTable>,
-    /// Every edge, with its action.
-    pub edges: Vec<ShapeEdge>,
-}
-
-/// A table of a tree.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
-pub struct ShapeTable {
-    /// Its name.
-    pub table: String,
-    /// Whether rows of it go.
-    pub erased: bool,
-    /// What somebody lets happen when they do.
-    pub triggers: Vec<String>,
-}
-
-/// An edge of a tree.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
-pub struct ShapeEdge {
-    /// The table that refers.
-    pub table: String,
-    /// By these columns.
-    pub columns: Vec<String>,
-    /// To this table.
-    pub parent: String,
-    /// And these columns of it.
-    pub references: Vec<String>,
-    /// The constraint, when there is one.
-    pub foreign_key: Option<String>,
-    /// What PostgreSQL would do by itself.
-    pub on_delete: Option<String>,
-    /// What Ebb does.
-    pub action: String,
-}
-
-impl std::fmt::Display for ShapeEdge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} ({}) -> {} ({}): {}",
-            self.table,
-            self.columns.join(", "),
-            self.parent,
-            self.references.join(", "),
-            self.action
-        )
-    }
-}
-
-impl Shape {
-    /// What another shape has more, less or otherwise, in words.
-    pub(crate) fn differences(&self, now: &Shape) -> Vec<String> {
-        let mut said = Vec::new();
-        said.extend(now.edges.iter().filter(|edge| !self.edges.contains(edge)).map(|edge| format!("new: {edge}")));
-        said.extend(self.edges.iter().filter(|edge| !now.edges.contains(edge)).map(|edge| format!("gone: {edge}")));
-        for table in now.tables.iter().filter(|table| !self.tables.contains(table)) {
-            let triggers = if table.triggers.is_empty() {
-                String::new()
-            } else {
-                format!(", triggers {}", table.triggers.join(", "))
-            };
-            said.push(format!("table {}{triggers}", table.table));
-        }
-        said.extend(
-            self.tables
-                .iter()
-                .filter(|table| !now.tables.iter().any(|other| other.table == table.table))
-                .map(|table| format!("gone: table {}", table.table)),
-        );
-        said
     }
 }
 

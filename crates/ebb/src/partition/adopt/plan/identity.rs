@@ -1,0 +1,44 @@
+//! Identity columns: the sequence of one table goes on where that of the other was.
+
+use super::comment;
+use crate::partition::adopt::subject::Sequence;
+use crate::pg::{Ident, Literal, Relation};
+
+/// The new table's own sequence goes on where the old one was, under its name and with its grants.
+pub(super) fn move_identity(identity: &Sequence, table: &Relation, parent: &Relation) -> Vec<String> {
+    let (column, old) = (Ident::new(&identity.column_name), identity.relation());
+    let new = format!("pg_get_serial_sequence({}, {})", Literal(&parent.to_string()), Literal(&identity.column_name));
+    let mut sql = vec![
+        // Changes nothing, but nobody draws a number from here on.
+        format!("ALTER SEQUENCE {old} CACHE {}", identity.cache),
+        format!("SELECT setval({new}, s.last_value, s.is_called) FROM {old} s"),
+        format!("ALTER TABLE {table} ALTER COLUMN {column} DROP IDENTITY"),
+        format!(
+            "DO $ebb$ BEGIN EXECUTE 'ALTER SEQUENCE ' || {new} || ' RENAME TO ' || {}; END $ebb$",
+            Literal(&Ident::new(&identity.name).to_string())
+        ),
+    ];
+    sql.extend(identity.grants.clone());
+    sql.extend(identity.comment.iter().map(|text| comment("SEQUENCE", &old.to_string(), text)));
+    sql
+}
+
+pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation) -> Vec<String> {
+    let (column, name) = (Ident::new(&identity.column_name), identity.relation());
+    let hidden = Relation::new(&identity.schema_name, format!("{}_seq", parent.name.as_str()));
+    let always = if identity.identity == "a" { "ALWAYS" } else { "BY DEFAULT" };
+    let cycle = if identity.cycle { "CYCLE" } else { "NO CYCLE" };
+    let mut sql = vec![
+        format!("ALTER SEQUENCE {name} CACHE {}", identity.cache),
+        format!("ALTER SEQUENCE {name} RENAME TO {}", hidden.name),
+        format!(
+            "ALTER TABLE {table} ALTER COLUMN {column} ADD GENERATED {always} AS IDENTITY (SEQUENCE NAME {name} START WITH {} \
+             INCREMENT BY {} MINVALUE {} MAXVALUE {} CACHE {} {cycle})",
+            identity.start, identity.increment, identity.minimum, identity.maximum, identity.cache
+        ),
+        format!("SELECT setval({}, s.last_value, s.is_called) FROM {hidden} s", Literal(&name.to_string())),
+    ];
+    sql.extend(identity.grants.clone());
+    sql.extend(identity.comment.iter().map(|text| comment("SEQUENCE", &name.to_string(), text)));
+    sql
+}

@@ -1,0 +1,84 @@
+//! Names that people know, and publications: they move between the two tables as the table's own name does.
+
+use super::Composer;
+use crate::partition::adopt::digits;
+use crate::pg::{Ident, Relation};
+
+/// Whose names move where.
+#[derive(Clone, Copy)]
+pub(super) enum Names {
+    /// The old table's give way.
+    Away,
+    /// The new table gets them.
+    Arrive,
+    /// The new table loses them again.
+    Hide,
+    /// The old table gets its own back.
+    Return,
+}
+
+impl Composer<'_> {
+    /// The names of indexes, keys and statistics move between the two tables, as the table's own does.
+    pub(super) fn names(&self, table: &Relation, way: Names) -> Vec<String> {
+        let mut sql = Vec::new();
+        for (n, index) in self.indexes() {
+            let original = index.constraint_name.as_ref().unwrap_or(&index.name);
+            let (original, hidden) = (Ident::new(original), self.temporary("p", n));
+            let history = Ident::new(history_name(original.as_str()));
+            let (from, to) = match way {
+                Names::Away => (&original, &history),
+                Names::Arrive => (&hidden, &original),
+                Names::Hide => (&original, &hidden),
+                Names::Return => (&history, &original),
+            };
+            sql.push(match index.constraint_name {
+                Some(_) => format!("ALTER TABLE {table} RENAME CONSTRAINT {from} TO {to}"),
+                None => format!("ALTER INDEX {} RENAME TO {to}", self.in_schema(from)),
+            });
+        }
+        for (n, statistics) in self.subject.statistics.iter().enumerate() {
+            let (original, hidden) = (Ident::new(&statistics.name), self.temporary("s", n));
+            let history = Ident::new(history_name(&statistics.name));
+            let (from, to) = match way {
+                Names::Away => (&original, &history),
+                Names::Arrive => (&hidden, &original),
+                Names::Hide => (&original, &hidden),
+                Names::Return => (&history, &original),
+            };
+            let from = Relation::new(&statistics.schema_name, from.as_str());
+            sql.push(format!("ALTER STATISTICS {from} RENAME TO {to}"));
+        }
+        sql
+    }
+
+    pub(super) fn publications(&self, table: &Relation, verb: &str) -> Vec<String> {
+        let mut sql = Vec::new();
+        for publication in self.subject.publications.iter().filter(|publication| !publication.all_tables) {
+            let name = Ident::new(&publication.name);
+            let columns = if verb == "ADD" { publication.columns.as_str() } else { "" };
+            sql.push(format!("ALTER PUBLICATION {name} {verb} TABLE {table}{columns}"));
+            if verb == "ADD" && !publication.via_root {
+                sql.push(format!("ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"));
+            }
+        }
+        sql
+    }
+}
+
+/// What belongs to the old table is called so once the name has moved.
+fn history_name(name: &str) -> String {
+    fitting(name, "_history")
+}
+
+/// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own.
+pub(crate) fn fitting(name: &str, ending: &str) -> String {
+    if name.len() + ending.len() <= 63 {
+        return format!("{name}{ending}");
+    }
+    let digits = digits(name);
+    let mut cut = name.to_owned();
+    while cut.len() + ending.len() + 9 > 63 {
+        cut.pop();
+    }
+    format!("{cut}_{digits}{ending}")
+}

@@ -1,0 +1,46 @@
+//! What adoptions and splits have in common: a row with the plan, and one session that works on it. Invariant: one
+//! session at a time works on a table; one that died is told by the server itself, so nobody waits for a term to run out.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::PgConnection;
+
+use super::adopt::Progress;
+use crate::{Error, Result};
+
+/// How often a session that may be about to end is looked at, and how many times.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOKS: u32 = 80;
+
+/// Makes this session the one at work, by the statement that takes the row of a table in `kept_in`. One that was killed
+/// ends by itself, perhaps after its last statement: waits for that a while, then refuses.
+pub(crate) async fn hold(
+    connection: &mut PgConnection,
+    (take, kept_in): (&'static str, &str),
+    label: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    for _ in 0..LOOKS {
+        let taken = sqlx::query(take).persistent(false).bind(label).execute(&mut *connection).await?;
+        if taken.rows_affected() > 0 {
+            return Ok(());
+        }
+        watch(Progress::Waiting("another session is at work on it, or its last statement is still running".into()));
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Err(Error::refused(format!("another session is at work on {label}")).with_hint(format!(
+        "wait for it; if nobody is there any more: SELECT pg_terminate_backend(holder_pid) FROM {kept_in}"
+    )))
+}
+
+/// A plan as it is kept.
+pub(crate) fn kept(plan: &impl Serialize) -> Result<serde_json::Value> {
+    serde_json::to_value(plan).map_err(|error| Error::failed(format!("cannot keep the plan: {error}")))
+}
+
+/// A plan that was kept.
+pub(crate) fn plan<P: DeserializeOwned>(kept: &serde_json::Value, label: &str) -> Result<P> {
+    P::deserialize(kept).map_err(|error| Error::failed(format!("the plan for {label} cannot be read: {error}")))
+}

@@ -1,0 +1,213 @@
+//! Whether a subject may go now: locked, looked at again, small enough, and sharing no row with anybody on hold. Invariant:
+//! what was true when a deletion was chosen does not count, only what a second statement sees under the locks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{Erase, LARGE, Ready, roots};
+use crate::audit::Moment;
+use crate::gate::{self, Held};
+use crate::pg::Ident;
+use crate::retain::store::rows::{self, Doomed, RootRow};
+use crate::retain::store::{self, Candidate, Look};
+use crate::retain::tree::{Column, Edge, EdgeAction, Kept};
+use crate::{Error, Result};
+
+impl Erase {
+    /// Locks the subjects' rows and looks again: what is held, not due by today's policy, blocked or taken back, waits
+    /// or ends here.
+    pub(super) async fn lock(&mut self, connection: &mut PgConnection, found: Vec<Candidate>) -> Result<Vec<Ready>> {
+        let ids = self.ids(found.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let role = self.compiled.role.clone();
+        let root = &self.compiled.root;
+        rows::as_role(connection, role.as_ref()).await?;
+        let locked = rows::lock_roots(connection, root, &self.compiled.tree.nodes[0].read, &ids).await?;
+        let existing: HashSet<i32> = if locked.len() < found.len() {
+            rows::existing(connection, root, &ids).await?.into_iter().collect()
+        } else {
+            HashSet::new()
+        };
+        rows::back_from_role(connection, role.as_ref()).await?;
+        let mut by_subject: HashMap<i32, RootRow> = locked.into_iter().map(|row| (row.subject, row)).collect();
+        let (mut gone, mut restored, mut mine) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, candidate) in found.into_iter().enumerate() {
+            match by_subject.remove(&(at as i32)) {
+                Some(row) if row.deleted_at.is_none() => restored.push(candidate.id),
+                Some(row) => mine.push((candidate, row)),
+                None if existing.contains(&(at as i32)) => self.progress.skipped += 1,
+                None => gone.push(candidate.id),
+            }
+        }
+        // Somebody else deleted the row: there is nothing left to erase, and nothing to say what went.
+        store::close_erased(connection, &gone, &vec![0; gone.len()]).await?;
+        store::close_restored(connection, &restored).await?;
+        self.second_look(connection, mine).await
+    }
+
+    async fn second_look(&self, connection: &mut PgConnection, mine: Vec<(Candidate, RootRow)>) -> Result<Vec<Ready>> {
+        let ids: Vec<Uuid> = mine.iter().map(|(candidate, _)| candidate.id).collect();
+        let deleted_at: Vec<Option<Moment>> = mine.iter().map(|(_, row)| row.deleted_at).collect();
+        let tenants: Vec<Option<String>> = mine.iter().map(|(_, row)| row.tenant.clone()).collect();
+        let looks = store::recheck(connection, &ids, &deleted_at, &tenants).await?;
+        let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();
+        let (mut waiting, mut why, mut due) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wait = |id: Uuid, reason: Option<String>, due_at: Option<Moment>| {
+            waiting.push(id);
+            why.push(reason);
+            due.push(due_at);
+        };
+        let mut ready = Vec::new();
+        for (candidate, row) in mine {
+            let Some(look) = looks.remove(&candidate.id) else { continue };
+            if !matches!(look.state.as_str(), "pending" | "warned") {
+                continue;
+            }
+            if let Some(reason) = &look.held {
+                wait(candidate.id, Some(format!("on hold: {reason}")), None);
+            } else if look.due_at > look.now {
+                wait(candidate.id, None, Some(look.due_at));
+            } else if let Some(reason) = &look.unwarned {
+                wait(candidate.id, Some(reason.clone()), None);
+            } else {
+                ready.push(Ready { candidate, look, row });
+            }
+        }
+        for (at, reason) in self.stopped(connection, &ready).await?.into_iter().rev() {
+            wait(ready.remove(at).candidate.id, Some(reason), None);
+        }
+        store::note_waiting(connection, &waiting, &why, &due).await?;
+        Ok(ready)
+    }
+
+    /// Positions of subjects that `unless` or a shared value stops, in order.
+    async fn stopped(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<BTreeMap<usize, String>> {
+        let mut stopped = BTreeMap::new();
+        if ready.is_empty() {
+            return Ok(stopped);
+        }
+        let (root, tree) = (&self.compiled.root, &self.compiled.tree);
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        if root.unless.is_some() {
+            let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
+            for at in rows::blocked(connection, root, &ids).await? {
+                stopped.insert(at as usize, "`unless` holds".to_owned());
+            }
+        }
+        for edge in
+            tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep)
+        {
+            for at in rows::sharing(connection, tree, root, edge, &roots(ready, tree.nodes[0].read.len())).await? {
+                let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
+                let reason = format!("a subject who is not deleted has the same {}", columns.join(", "));
+                stopped.insert(at as usize, reason);
+            }
+        }
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        Ok(stopped)
+    }
+
+    /// As many subjects as one transaction may take; the first that is too large by itself comes back alone.
+    pub(super) async fn fit(
+        &self,
+        connection: &mut PgConnection,
+        mut ready: Vec<Ready>,
+    ) -> Result<(Vec<Ready>, Option<Uuid>)> {
+        let tree = &self.compiled.tree;
+        let mut left_out = None;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        while !ready.is_empty() {
+            let roots = roots(&ready, tree.nodes[0].read.len());
+            let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+            let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
+            rows::as_role(connection, self.compiled.role.as_ref()).await?;
+            for (_, edge) in tree.onto(0).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
+                found += rows::count(connection, tree, edge, &roots, LARGE + 1).await?;
+                if found > LARGE {
+                    break;
+                }
+            }
+            if found <= LARGE {
+                break;
+            }
+            if let [one] = ready.as_slice() {
+                left_out = Some(one.candidate.id);
+                break;
+            }
+            let half = ready.split_off(ready.len().div_ceil(2));
+            left_out = half.first().map(|first| first.candidate.id);
+        }
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        Ok((ready, left_out))
+    }
+
+    /// Where subjects hang on each other, erasing one takes others along: none of them may be on hold.
+    pub(super) async fn taken_along(&self, connection: &mut PgConnection, roots: &Doomed, own: usize) -> Result<()> {
+        if roots.len() == own {
+            return Ok(());
+        }
+        let keys = self.compiled.root.key.len();
+        let others: Vec<String> = (own..roots.len()).map(|at| rows::id_text(&roots.row(at)[..keys])).collect();
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let held = store::any_held(connection, &self.policy, &others).await?;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        match held {
+            true => Err(Error::refused("it would take a subject along that is on hold")),
+            false => Ok(()),
+        }
+    }
+
+    /// An error that is a refusal where a subject on hold has one of the root's rows in its own tree.
+    pub(super) async fn spares(&self, connection: &mut PgConnection, node: usize, rows: &Doomed) -> Result<()> {
+        let table = &self.compiled.tree.nodes[node];
+        let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+        self.none_held(connection, node, (&table.read, &key, &key), rows, None).await
+    }
+
+    /// The same for rows that refer to the given rows of an edge's parent.
+    pub(super) async fn spares_behind(
+        &self,
+        connection: &mut PgConnection,
+        edge: &Edge,
+        parents: &Doomed,
+    ) -> Result<()> {
+        let read = self.compiled.tree.nodes[edge.parent].read.as_slice();
+        let link = (read, edge.parent_columns.as_slice(), edge.child_columns.as_slice());
+        self.none_held(connection, edge.child, link, parents, edge.kept.as_ref()).await
+    }
+
+    /// Under the node's own rights: a role for erasing need not see who is on hold.
+    async fn none_held(
+        &self,
+        connection: &mut PgConnection,
+        node: usize,
+        (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+        rows: &Doomed,
+        kept: Option<&Kept>,
+    ) -> Result<()> {
+        let relation = &self.compiled.tree.nodes[node].relation;
+        let label = relation.label();
+        let held: Vec<&Held> = self.held.iter().filter(|held| held.relation == label).collect();
+        if held.is_empty() || rows.is_empty() {
+            return Ok(());
+        }
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        for held in held {
+            for mut condition in held.erased(&Ident::new("n")) {
+                if let Some(kept) = kept {
+                    condition = format!("({condition}) AND ({}) IS NOT TRUE", kept.condition);
+                }
+                let found = rows::any(connection, relation, (read, wanted, of), rows, &condition).await;
+                if found.map_err(|error| gate::explain(error, std::slice::from_ref(held)))? {
+                    let policy = &held.policy;
+                    return Err(Error::refused(format!(
+                        "rows of a subject on hold would go with it ({label}, policy {policy})"
+                    )));
+                }
+            }
+        }
+        rows::as_role(connection, self.compiled.role.as_ref()).await
+    }
+}

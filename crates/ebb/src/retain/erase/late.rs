@@ -1,0 +1,99 @@
+//! The look at what came late, as a phase of erasing: after everything that is due.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use sqlx::PgConnection;
+
+use super::{Done, Erase};
+use crate::Result;
+use crate::retain::store::rows::{self, Doomed};
+use crate::retain::tree::EdgeAction;
+use crate::retain::{entry, late, look, store};
+use crate::spine::batch::Batch;
+
+impl Erase {
+    /// Looks once more behind the links of subjects that are gone, once whoever was under way then has ended.
+    pub(super) async fn late(&mut self, batch: &mut Batch) -> Result<u64> {
+        let some = batch.size.max(1);
+        let found = store::late::next(batch.connection(), &self.policy, self.progress.after_late, some).await?;
+        let Some(last) = found.last() else {
+            self.progress.late_done = true;
+            return Ok(0);
+        };
+        let horizon = last.horizon;
+        self.progress.after_late = (horizon, last.id);
+        let (roots, opened) = late::open(&self.key, &self.policy, &self.compiled.tree, &found);
+        let connection = batch.connection();
+        rows::savepoint(connection).await?;
+        match self.take_late(connection, roots, horizon).await {
+            Ok(taken) => {
+                rows::end_savepoint(connection, true).await?;
+                store::late::forget(connection, &opened).await?;
+                let rows: i64 = taken.values().sum();
+                if rows > 0 {
+                    self.record_late(batch, rows, &taken).await?;
+                }
+                Ok(rows.unsigned_abs())
+            }
+            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
+            // A hold, a lock, a trigger: what came late is looked at by the next run.
+            Err(error) => {
+                rows::end_savepoint(connection, false).await?;
+                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+                tracing::warn!(policy = self.policy, error = %error, "Rows that came late could not be erased");
+                self.progress.skipped += 1;
+                Ok(0)
+            }
+        }
+    }
+
+    async fn take_late(
+        &self,
+        connection: &mut PgConnection,
+        roots: Doomed,
+        horizon: i64,
+    ) -> Result<BTreeMap<usize, i64>> {
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let theirs = late::taken_over(connection, &self.compiled, &roots).await?;
+        let mut ours = Doomed::with(roots.columns.len());
+        for at in (0..roots.len()).filter(|at| !theirs.contains(&roots.subjects[*at])) {
+            ours.push(roots.row(at), roots.subjects[at]);
+        }
+        let tree = late::narrowed(&self.compiled.tree, horizon);
+        let doomed = look::collect(connection, &tree, ours, true).await?;
+        for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+            self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
+        }
+        let (taken, _) = self.remove(connection, &tree, &doomed).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let mut tables = BTreeMap::new();
+        for ((node, _), rows) in taken.counts {
+            *tables.entry(node).or_default() += rows;
+        }
+        Ok(tables)
+    }
+
+    async fn record_late(&self, batch: &mut Batch, rows: i64, tables: &BTreeMap<usize, i64>) -> Result<()> {
+        let mut entry = entry(batch, "erase_late", "ebb");
+        entry.rows = rows;
+        entry.details = json!({ "tables": self.by_table(tables) });
+        entry.insert(batch.connection()).await?;
+        Ok(())
+    }
+
+    /// Remembers links without a foreign key: whoever is under way now may still add rows behind them.
+    pub(super) async fn remember_links(&self, connection: &mut PgConnection, done: &[Done]) -> Result<()> {
+        let (mut deletions, mut sealed) = (Vec::new(), Vec::new());
+        if late::links(&self.compiled.tree).next().is_some() {
+            for done in done {
+                let values = &done.ready.row.values;
+                if let Some(closed) = late::close(&self.key, &self.policy, &self.compiled.tree, values)? {
+                    deletions.push(done.ready.candidate.id);
+                    sealed.push(closed);
+                }
+            }
+        }
+        store::late::add(connection, &self.policy, &deletions, &sealed).await
+    }
+}

@@ -1,0 +1,349 @@
+//! Erasing: due deletions are locked with their subjects' rows, looked at again, and everything that hangs on them goes
+//! in one transaction with a record for each. Invariants: what was true when a deletion was chosen does not count, only
+//! what a second statement sees under the locks; rows are locked from the root down and go from the bottom up; a subject
+//! that fails is found by halving, recorded, and passed by.
+
+mod check;
+mod late;
+mod parts;
+mod record;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::compile::Compiled;
+use super::look;
+use super::snapshot::Copier;
+use super::store::late::LatePlace;
+use super::store::rows::{self, Copied, Doomed, RootRow, Taken};
+use super::store::{self, Candidate, Look, Place};
+use super::tree::{EdgeAction, Tree};
+use crate::audit::{Moment, SubjectKey};
+use crate::gate::{self, Held};
+use crate::spine::batch::Batch;
+use crate::spine::{Chore, Outcome, Recovery};
+use crate::{Error, Result};
+
+/// How long a batch waits for a row that somebody holds; the subject is tried again later.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// A subject with more rows than this goes in parts.
+const LARGE: u64 = 20_000;
+/// Attempts at a subject before somebody has to ask for another.
+pub(crate) const ATTEMPTS: i32 = 8;
+
+/// One run of erasing.
+pub(crate) struct Erase {
+    policy: String,
+    compiled: Compiled,
+    key: Arc<SubjectKey>,
+    /// Keeps a sealed copy of what goes, where the policy asks for one.
+    copier: Option<Copier>,
+    progress: Progress,
+    /// The state before the batch at work, for when its transaction is lost.
+    began: Option<Progress>,
+    /// A single subject took longer than a statement may: the next batch takes it in parts.
+    slow: Option<Uuid>,
+    attempting: Option<Uuid>,
+    /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
+    held: Vec<Held>,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    after: Place,
+    after_large: Option<Uuid>,
+    large_last: bool,
+    large_done: bool,
+    due_done: bool,
+    after_late: LatePlace,
+    late_done: bool,
+    subjects: u64,
+    skipped: u64,
+}
+
+/// A deletion whose locks are held and whose conditions hold.
+#[derive(Debug, Clone)]
+struct Ready {
+    candidate: Candidate,
+    look: Look,
+    row: RootRow,
+}
+
+/// What erasing one subject came to.
+struct Done {
+    ready: Ready,
+    tables: BTreeMap<usize, i64>,
+    unlinked: BTreeMap<usize, i64>,
+    /// Events of it that were still to come.
+    cancelled: i64,
+    copied: Vec<Copied>,
+}
+
+impl Erase {
+    pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            compiled,
+            key,
+            copier,
+            progress: Progress::default(),
+            began: None,
+            slow: None,
+            attempting: None,
+            held: Vec::new(),
+        }
+    }
+
+    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        self.began = Some(self.progress);
+        self.attempting = None;
+        self.held = gate::pass(batch.connection(), &self.policy).await?;
+        self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
+        rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
+        if let Some(slow) = self.slow.take() {
+            store::claim_large(batch.connection(), slow).await?;
+            return Ok(Outcome { changed: 0, more: true });
+        }
+        if self.progress.large_done && self.progress.due_done {
+            let changed = self.late(batch).await?;
+            return Ok(Outcome { changed, more: !self.progress.late_done });
+        }
+        // Large subjects take turns with the others.
+        let large = (!self.progress.large_last || self.progress.due_done) && !self.progress.large_done;
+        self.progress.large_last = !self.progress.large_last;
+        let changed = if large { self.part(batch).await? } else { self.whole(batch).await? };
+        let done = self.progress.large_done && self.progress.due_done;
+        Ok(Outcome { changed, more: !done || super::late::links(&self.compiled.tree).next().is_some() })
+    }
+
+    /// The next due subjects, as many as fit, each as a whole.
+    async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
+        let size = batch.size.max(1);
+        let found = store::candidates(batch.connection(), &self.policy, self.progress.after, size).await?;
+        self.progress.due_done = (found.len() as u64) < size;
+        let Some(last) = found.last() else { return Ok(0) };
+        let last = (last.due_at, last.id);
+        let ready = self.lock(batch.connection(), found).await?;
+        let (fits, rest) = self.fit(batch.connection(), ready).await?;
+        let changed = match (fits.as_slice(), rest) {
+            ([one], Some(large)) if large == one.candidate.id => {
+                // Claimed: it is hidden already, cannot be restored any more, and goes in parts.
+                store::claim_large(batch.connection(), one.candidate.id).await?;
+                self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
+                self.progress.large_done = false;
+                self.progress.after = Some((one.candidate.due_at, one.candidate.id));
+                self.progress.due_done = false;
+                return Ok(0);
+            }
+            (some, rest) => {
+                self.progress.after = match (some.last(), rest) {
+                    (Some(last), Some(_)) => Some((last.candidate.due_at, last.candidate.id)),
+                    _ => Some(last),
+                };
+                self.progress.due_done &= rest.is_none();
+                self.erase(batch, fits).await?
+            }
+        };
+        Ok(changed)
+    }
+
+    /// Erases subjects together; where that fails, halves of them, down to the one that fails.
+    async fn erase(&mut self, batch: &mut Batch, ready: Vec<Ready>) -> Result<u64> {
+        let mut pending = vec![ready];
+        let mut done = Vec::new();
+        while let Some(mut some) = pending.pop() {
+            if some.is_empty() {
+                continue;
+            }
+            if let [one] = some.as_slice() {
+                self.attempting = Some(one.candidate.id);
+            }
+            rows::savepoint(batch.connection()).await?;
+            match self.attempt(batch.connection(), &some).await {
+                Ok(erased) => done.extend(erased),
+                // A statement that took too long, or a database that is away, is the runner's concern.
+                Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    rows::end_savepoint(batch.connection(), false).await?;
+                    if let ([one], true) = (some.as_slice(), error.is_refused()) {
+                        let reason = Some(error.to_string());
+                        store::note_waiting(batch.connection(), &[one.candidate.id], &[reason], &[None]).await?;
+                    } else if let [one] = some.as_slice() {
+                        let failed =
+                            store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS)
+                                .await?;
+                        tracing::warn!(policy = self.policy, deletion = %one.candidate.id, error = %error, stuck = failed,
+                            "A subject could not be erased");
+                        self.progress.skipped += 1;
+                        let (id, now) = (one.candidate.subject_id.clone(), one.look.now);
+                        self.note_attempt(batch.connection(), &id, now).await?;
+                    } else {
+                        let half = some.split_off(some.len() / 2);
+                        pending.push(half);
+                        pending.push(some);
+                    }
+                }
+            }
+        }
+        self.attempting = None;
+        self.record(batch, done).await
+    }
+
+    /// Mirrors that an attempt was made, where the policy names a column for it; what stands in its way may stand there too.
+    async fn note_attempt(&self, connection: &mut PgConnection, id: &str, now: Moment) -> Result<()> {
+        let Some(column) = &self.compiled.root.attempted else { return Ok(()) };
+        let ids = self.ids([id].into_iter())?;
+        rows::savepoint(connection).await?;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let noted = rows::set_mirror(connection, &self.compiled.root, column, now, &ids).await;
+        if noted.is_ok() {
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        }
+        rows::end_savepoint(connection, noted.is_ok()).await
+    }
+
+    /// One attempt under a savepoint: everything of these subjects goes, or nothing.
+    async fn attempt(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Done>> {
+        let tree = &self.compiled.tree;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let roots = roots(ready, tree.nodes[0].read.len());
+        let doomed = look::collect(connection, tree, roots, true).await?;
+        self.taken_along(connection, &doomed[0], ready.len()).await?;
+        self.spares(connection, 0, &doomed[0]).await?;
+        for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+            self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
+        }
+        let (mut taken, unlinked) = self.remove(connection, tree, &doomed).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let mut by_subject = vec![BTreeMap::new(); ready.len()];
+        for ((node, subject), rows) in &taken.counts {
+            if let Some(tables) = by_subject.get_mut(*subject as usize) {
+                tables.insert(*node, *rows);
+            }
+        }
+        let gone: i64 = by_subject.iter().filter_map(|tables| tables.get(&0)).sum();
+        if gone != doomed[0].len() as i64 {
+            return Err(Error::failed("a row of a subject is still there: a trigger or rule keeps it"));
+        }
+        let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+        let cancelled = store::forget_events(connection, &self.policy, &ids).await?;
+        let cancelled: HashMap<i32, i64> = cancelled.into_iter().collect();
+        rows::end_savepoint(connection, true).await?;
+        let of = |taken: &Taken, subject: usize| {
+            let mine = taken.counts.iter().filter(|((_, whose), _)| *whose == subject as i32);
+            mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
+        };
+        let mut copied: Vec<Vec<Copied>> = vec![Vec::new(); ready.len()];
+        for row in taken.copied() {
+            copied[row.subject as usize].push(row);
+        }
+        let done = ready.iter().zip(by_subject).zip(copied).enumerate();
+        Ok(done
+            .map(|(at, ((ready, tables), copied))| Done {
+                ready: ready.clone(),
+                tables,
+                unlinked: of(&unlinked, at),
+                cancelled: cancelled.get(&(at as i32)).copied().unwrap_or(0),
+                copied,
+            })
+            .collect())
+    }
+
+    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.
+    async fn remove(&self, connection: &mut PgConnection, tree: &Tree, doomed: &[Doomed]) -> Result<(Taken, Taken)> {
+        let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
+        for component in tree.order.iter().rev() {
+            for node in component {
+                for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
+                    if !doomed[*node].is_empty() {
+                        let set = &self.compiled.sets[&at];
+                        rows::unlink(connection, tree, edge, set, &doomed[*node], &mut unlinked).await?;
+                    }
+                }
+            }
+            let inner: Vec<(usize, &Doomed)> = component
+                .iter()
+                .filter(|node| tree.nodes[**node].inner && !doomed[**node].is_empty())
+                .map(|node| (*node, &doomed[*node]))
+                .collect();
+            if !inner.is_empty() {
+                rows::delete_rows(connection, tree, &inner, &mut taken).await?;
+                continue;
+            }
+            for node in component.iter().filter(|node| !tree.nodes[**node].inner) {
+                for (_, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
+                    if !doomed[edge.parent].is_empty() {
+                        rows::delete_through(connection, tree, edge, &doomed[edge.parent], None, &mut taken).await?;
+                    }
+                }
+            }
+        }
+        // What a link without a foreign key let in meanwhile.
+        for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && edge.action == EdgeAction::Delete) {
+            if !tree.nodes[edge.child].inner {
+                rows::delete_through(connection, tree, edge, &doomed[0], None, &mut taken).await?;
+            }
+        }
+        Ok((taken, unlinked))
+    }
+
+    fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {
+        self.compiled.root.named(ids)
+    }
+}
+
+/// Whose data it was, for whoever has the key and the id.
+pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
+    key.pseudonym(format!("{policy}\0{id}").as_bytes())
+}
+
+fn roots(ready: &[Ready], columns: usize) -> Doomed {
+    let mut roots = Doomed::with(columns);
+    for (at, ready) in ready.iter().enumerate() {
+        roots.push(ready.row.values.clone(), at as i32);
+    }
+    roots
+}
+
+impl Chore for Erase {
+    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
+        self.step(batch).boxed()
+    }
+
+    fn recover(&mut self, error: &Error) -> Recovery {
+        if let Some(began) = self.began.take() {
+            self.progress = began;
+        }
+        match error.sqlstate().as_deref() {
+            Some("57014") => {
+                self.slow = self.attempting.take();
+                Recovery::Smaller
+            }
+            Some("55P03" | "40P01" | "40001") => Recovery::Smaller,
+            _ => Recovery::GiveUp,
+        }
+    }
+
+    fn cutoff(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn shape(&self) -> Option<String> {
+        let tables = self.compiled.tree.nodes.iter().filter(|node| node.doomed).count();
+        Some(format!("{} subjects over {tables} tables", self.progress.subjects))
+    }
+
+    fn skipped(&self) -> u64 {
+        self.progress.skipped
+    }
+}

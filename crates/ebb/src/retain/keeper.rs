@@ -1,0 +1,132 @@
+//! Rows with a term of their own: a subject's row that another policy keeps for longer stays, without its link, until
+//! that policy takes it. Invariants: what decides is the row's own age and tenant at the moment of erasing; a row of which
+//! that cannot be said stays; a legal floor counts also where somebody named the action.
+
+use sqlx::PgConnection;
+
+use super::store;
+use super::store::rows::SoftDelete;
+use crate::pg::{Ident, Literal, catalog, expression};
+use crate::policy::{self, Direct, EpochUnit, Kind, Policy, Retain, RetainForm, Term};
+use crate::{Error, Result};
+
+/// Another policy that keeps rows of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Keeper {
+    pub(crate) table: u32,
+    pub(crate) policy: String,
+    pub(crate) retention: Term,
+    pub(crate) floor: Option<Term>,
+    /// A tenant may have a longer term than others, or none that ends.
+    longest: i128,
+    /// Conditions on a row `n`; none where the rows are subjects themselves, who have a deletion of their own.
+    rules: Option<Rules>,
+}
+
+#[derive(Debug, Clone)]
+struct Rules {
+    /// Its policy would take it.
+    over: String,
+    /// Its policy may not take it yet, whatever else it says.
+    below_floor: String,
+}
+
+impl Keeper {
+    /// Whether it keeps rows longer than others are kept, by its own term or, where the action was named, by its floor.
+    pub(crate) fn outlasts(&self, grace: &Term, named: bool) -> bool {
+        let floor = self.floor.is_some_and(|floor| floor.approximate() > grace.approximate());
+        floor || (!named && self.longest > grace.approximate())
+    }
+
+    /// What is true of the rows that stay; none: all of them do.
+    pub(crate) fn stays(&self, named: bool) -> Option<String> {
+        let rules = self.rules.as_ref()?;
+        Some(if named { rules.below_floor.clone() } else { format!("({}) IS NOT TRUE", rules.over) })
+    }
+}
+
+/// The policies that keep rows of tables, besides this one.
+pub(crate) async fn keepers(connection: &mut PgConnection, own: &Retain) -> Result<Vec<Keeper>> {
+    let mut keepers = Vec::new();
+    let stored = policy::store::all(connection).await?;
+    let others =
+        |stored: &&policy::Stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str();
+    for stored in stored.iter().filter(others) {
+        let Ok(Policy::Retain(other)) = stored.policy() else { continue };
+        let Ok(table) = catalog::table(connection, &other.table).await else { continue };
+        let rules = match &other.form {
+            RetainForm::Direct(direct) => Some(rules(connection, &other, direct, &table).await?),
+            RetainForm::Subjects(_) => None,
+        };
+        keepers.push(Keeper {
+            table: table.oid,
+            policy: stored.name.clone(),
+            retention: other.retention(),
+            floor: other.floor,
+            longest: longest(connection, &other).await?,
+            rules,
+        });
+    }
+    Ok(keepers)
+}
+
+/// What a role needs that erases among rows with terms of their own, where the caller may grant it.
+pub(crate) fn grant(role: &Ident) -> String {
+    format!(
+        "DO $ebb$ BEGIN
+             GRANT USAGE ON SCHEMA ebb TO {role};
+             GRANT EXECUTE ON FUNCTION ebb.is_over(text, text, timestamptz, boolean) TO {role};
+         EXCEPTION WHEN insufficient_privilege THEN NULL;
+         END $ebb$"
+    )
+}
+
+async fn longest(connection: &mut PgConnection, policy: &Retain) -> Result<i128> {
+    let mut longest = policy.retention().approximate();
+    if policy.tenant_override {
+        for own in store::overrides(connection, policy.name.as_str()).await? {
+            let term = own.spec.get("retention").and_then(|term| term.as_str()).map(str::parse::<Term>).transpose()?;
+            let kept = if own.enabled { term.map_or(0, |term| term.approximate()) } else { i128::MAX };
+            longest = longest.max(kept);
+        }
+    }
+    Ok(longest)
+}
+
+async fn rules(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    direct: &Direct,
+    table: &catalog::Table,
+) -> Result<Rules> {
+    let (relation, oid) = (&table.relation, table.oid);
+    let about = |error: Error| error.context(format!("policy {}", policy.name));
+    let column = catalog::column(connection, relation, oid, &direct.column).await.map_err(about)?;
+    let tenant = match &policy.tenant {
+        Some(tenant) => {
+            let tenant = catalog::column(connection, relation, oid, tenant).await.map_err(about)?.name;
+            format!("n.{tenant}::text")
+        }
+        None => "NULL".to_owned(),
+    };
+    let moment = moment(&column.name, &column.base_type, direct.unit, policy).map_err(about)?;
+    let ends = |floor: bool| format!("ebb.is_over({}, {tenant}, {moment}, {floor})", Literal(policy.name.as_str()));
+    let over = match &direct.filter {
+        None => ends(false),
+        Some(typed) => {
+            let filter = expression::filter(connection, relation, typed).await.map_err(about)?;
+            format!("{} AND ({filter})", ends(false))
+        }
+    };
+    Ok(Rules { over, below_floor: format!("({}) IS NOT TRUE", ends(true)) })
+}
+
+/// The moment from which a row's term counts.
+fn moment(column: &Ident, base_type: &str, unit: Option<EpochUnit>, policy: &Retain) -> Result<String> {
+    let value = format!("n.{column}");
+    Ok(match (base_type, unit) {
+        ("bigint" | "integer" | "smallint", Some(EpochUnit::Millis)) => format!("to_timestamp({value}::float8 / 1000)"),
+        ("bigint" | "integer" | "smallint", _) => format!("to_timestamp({value}::float8)"),
+        (other, _) => SoftDelete::of(other, column.as_str())?.moment(&value, &policy.zone),
+    })
+}

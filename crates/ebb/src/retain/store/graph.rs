@@ -1,0 +1,56 @@
+//! What the catalog says about tables, their foreign keys and their leaves.
+
+use sqlx::PgConnection;
+use sqlx::types::Json;
+
+use crate::retain::graph::GraphIndex;
+use crate::{Result, sql};
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct TableRow {
+    pub(crate) oid: i64,
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    pub(crate) inherited: bool,
+    pub(crate) columns: Vec<String>,
+    pub(crate) types: Vec<String>,
+    pub(crate) not_null: Vec<bool>,
+    pub(crate) delete_triggers: Vec<String>,
+    pub(crate) update_triggers: Vec<String>,
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct KeyRow {
+    pub(crate) name: String,
+    pub(crate) child: i64,
+    pub(crate) parent: i64,
+    pub(crate) child_partition: Option<String>,
+    pub(crate) parent_partition: Option<String>,
+    pub(crate) on_delete: String,
+    pub(crate) deferrable: bool,
+    pub(crate) child_columns: Vec<String>,
+    pub(crate) parent_columns: Vec<String>,
+    pub(crate) set_columns: Vec<String>,
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct LeafRow {
+    pub(crate) tab: i64,
+    pub(crate) leaf: String,
+    pub(crate) bytes: i64,
+    pub(crate) tuples: f64,
+    pub(crate) indexes: Json<Vec<GraphIndex>>,
+}
+
+pub(crate) async fn graph_tables(connection: &mut PgConnection, seeds: &[u32]) -> Result<Vec<TableRow>> {
+    let seeds: Vec<i64> = seeds.iter().map(|oid| i64::from(*oid)).collect();
+    Ok(sql!("graph_tables" as TableRow).bind(seeds).fetch_all(connection).await?)
+}
+
+pub(crate) async fn graph_keys(connection: &mut PgConnection, tables: &[i64]) -> Result<Vec<KeyRow>> {
+    Ok(sql!("graph_keys" as KeyRow).bind(tables).fetch_all(connection).await?)
+}
+
+pub(crate) async fn graph_leaves(connection: &mut PgConnection, tables: &[i64]) -> Result<Vec<LeafRow>> {
+    Ok(sql!("graph_leaves" as LeafRow).bind(tables).fetch_all(connection).await?)
+}

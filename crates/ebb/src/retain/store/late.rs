@@ -1,0 +1,45 @@
+//! Links that are looked at once more after their subject is gone.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::{Result, sql};
+
+/// A subject that is gone, and the values of its links, closed.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct LateLink {
+    pub(crate) id: i64,
+    pub(crate) deletion: Uuid,
+    pub(crate) horizon: i64,
+    pub(crate) sealed: Vec<u8>,
+}
+
+pub(crate) async fn add(
+    connection: &mut PgConnection,
+    policy: &str,
+    deletions: &[Uuid],
+    sealed: &[Vec<u8>],
+) -> Result<()> {
+    if !deletions.is_empty() {
+        sql!("add_late").bind(policy).bind(deletions).bind(sealed).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// How far a run has come: horizon and id.
+pub(crate) type LatePlace = (i64, i64);
+
+pub(crate) async fn next(
+    connection: &mut PgConnection,
+    policy: &str,
+    after: LatePlace,
+    limit: u64,
+) -> Result<Vec<LateLink>> {
+    let query = sql!("next_late" as LateLink).bind(policy).bind(after.0).bind(after.1);
+    Ok(query.bind(limit.min(i64::MAX as u64) as i64).fetch_all(connection).await?)
+}
+
+pub(crate) async fn forget(connection: &mut PgConnection, ids: &[i64]) -> Result<()> {
+    sql!("forget_late").bind(ids).execute(connection).await?;
+    Ok(())
+}

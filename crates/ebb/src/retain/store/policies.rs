@@ -1,0 +1,127 @@
+//! Policies as functions and nodes need them, and the terms of tenants.
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use sqlx::postgres::types::PgInterval;
+use sqlx::types::Json;
+
+use crate::audit::Moment;
+use crate::retain::tree::Shape;
+use crate::{Result, sql};
+
+/// A policy as functions and nodes need it.
+#[derive(Debug)]
+pub(crate) struct PutRetain<'a> {
+    pub(crate) policy: &'a str,
+    pub(crate) relation: String,
+    pub(crate) subjects: bool,
+    pub(crate) grace: PgInterval,
+    pub(crate) floor: PgInterval,
+    pub(crate) zone: &'a str,
+    pub(crate) tenant_override: bool,
+    pub(crate) subject_call: Option<String>,
+    pub(crate) tree: Option<&'a Shape>,
+    pub(crate) by: &'a str,
+    pub(crate) warn_before: Vec<PgInterval>,
+    pub(crate) proceed: bool,
+}
+
+pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>) -> Result<()> {
+    let tables: Vec<&str> =
+        put.tree.map(|tree| tree.tables.iter().map(|table| table.table.as_str()).collect()).unwrap_or_default();
+    sql!("put_retain")
+        .bind(put.policy)
+        .bind(put.relation)
+        .bind(put.subjects)
+        .bind(put.grace)
+        .bind(put.floor)
+        .bind(put.zone)
+        .bind(put.tenant_override)
+        .bind(put.subject_call)
+        .bind(put.tree.map(Json))
+        .bind(tables)
+        .bind(put.by)
+        .bind(put.warn_before)
+        .bind(put.proceed)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Open deletions follow a changed policy. Returns how many moved.
+pub(crate) async fn due_again(connection: &mut PgConnection, policy: &str) -> Result<u64> {
+    Ok(sql!("due_again").bind(policy).execute(connection).await?.rows_affected())
+}
+
+pub(crate) async fn approved(connection: &mut PgConnection, policy: &str) -> Result<Option<Shape>> {
+    let found = sql!("approved" scalar Option<Json<Shape>>).bind(policy).fetch_optional(connection).await?;
+    Ok(found.flatten().map(|Json(shape)| shape))
+}
+
+/// How many open deletions are due now, and how many would be with another grace and floor, or without warnings.
+pub(crate) async fn due_if(
+    connection: &mut PgConnection,
+    policy: &str,
+    (grace, floor): (PgInterval, PgInterval),
+    (warns, proceeds): (bool, bool),
+) -> Result<(u64, u64)> {
+    let query = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
+    let (now, then) = query.fetch_one(connection).await?;
+    Ok((now.unsigned_abs(), then.unsigned_abs()))
+}
+
+/// A tenant's own terms.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct Override {
+    /// Whose.
+    pub tenant: String,
+    #[serde(skip)]
+    #[allow(missing_docs)]
+    pub retention: Option<PgInterval>,
+    /// The keys as they were set.
+    pub spec: Value,
+    /// Whether anything of the tenant is erased.
+    pub enabled: bool,
+    /// When.
+    pub changed_at: Moment,
+    /// By whom, as they said.
+    pub changed_by: String,
+}
+
+pub(crate) async fn overrides(connection: &mut PgConnection, policy: &str) -> Result<Vec<Override>> {
+    Ok(sql!("overrides" as Override).bind(policy).fetch_all(connection).await?)
+}
+
+pub(crate) async fn put_override(
+    connection: &mut PgConnection,
+    (policy, tenant): (&str, &str),
+    (retention, warn_before): (Option<PgInterval>, Option<Vec<PgInterval>>),
+    spec: &Value,
+    enabled: bool,
+    by: &str,
+) -> Result<()> {
+    sql!("put_override")
+        .bind(policy)
+        .bind(tenant)
+        .bind(retention)
+        .bind(spec)
+        .bind(enabled)
+        .bind(by)
+        .bind(warn_before)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn remove_override(connection: &mut PgConnection, policy: &str, tenant: &str) -> Result<bool> {
+    Ok(sql!("remove_override").bind(policy).bind(tenant).execute(connection).await?.rows_affected() > 0)
+}
+
+/// How much somebody allowed past the brake.
+pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
+}
+
+pub(crate) async fn subject_policies(connection: &mut PgConnection) -> Result<Vec<String>> {
+    Ok(sql!("subject_policies" scalar String).fetch_all(connection).await?)
+}

@@ -1,0 +1,245 @@
+//! Statements that read rows, locked or not. Invariant: rows are found through the edges of the tree and nothing else.
+
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+use super::{Doomed, Root, RootRow, Rows, Values, bind, fetch, join, pick, texts};
+use crate::Result;
+use crate::pg::{Ident, Relation};
+use crate::retain::tree::{Column, Edge, Tree};
+
+/// Locks the subjects' own rows, passing by those that somebody holds. `ids` are the key's columns as texts.
+pub(crate) async fn lock_roots(
+    connection: &mut PgConnection,
+    root: &Root,
+    read: &[Column],
+    ids: &Doomed,
+) -> Result<Vec<RootRow>> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
+    let sql = format!(
+        "SELECT {}{}, {tenant}, p.\"ebb:s\" FROM {} AS n JOIN {} ON {} FOR UPDATE OF n SKIP LOCKED",
+        texts(read),
+        root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
+        root.relation,
+        join.from,
+        join.on
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
+    rows.iter()
+        .map(|row| {
+            let values = (0..read.len()).map(|at| row.try_get(at)).collect::<std::result::Result<_, _>>()?;
+            let at = read.len();
+            let (deleted_at, tenant, subject) = (row.try_get(at)?, row.try_get(at + 1)?, row.try_get(at + 2)?);
+            Ok(RootRow { subject, values, deleted_at, tenant })
+        })
+        .collect()
+}
+
+/// Reads the subjects' own rows without locking them.
+pub(crate) async fn read_roots(
+    connection: &mut PgConnection,
+    root: &Root,
+    read: &[Column],
+    ids: &Doomed,
+) -> Result<Doomed> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql =
+        format!("SELECT {}p.\"ebb:s\" FROM {} AS n JOIN {} ON {}", texts(read), root.relation, join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let mut roots = Doomed::with(read.len());
+    for row in fetch(connection, &sql, &values, &ids.subjects).await? {
+        let values = (0..read.len()).map(|at| row.try_get(at)).collect::<std::result::Result<_, _>>()?;
+        roots.push(values, row.try_get(read.len())?);
+    }
+    Ok(roots)
+}
+
+/// How many rows of one table refer to given rows of others through any of these edges; none is counted twice.
+pub(crate) async fn count_distinct(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edges: &[(&Edge, &Doomed)],
+    which: Rows,
+) -> Result<i64> {
+    let mut parts = Vec::new();
+    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
+    let mut first = 1;
+    for (edge, parents) in edges {
+        let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
+        let join = join(&edge.child_columns, &columns, first);
+        first += join.arrays + 1;
+        let child = &tree.nodes[edge.child].relation;
+        let on = which.behind(edge, &join);
+        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
+        binds.push((values, &parents.subjects));
+    }
+    if parts.is_empty() {
+        return Ok(0);
+    }
+    let sql = format!("SELECT count(*) FROM ({}) AS found", parts.join(" UNION "));
+    // One edge may find a row through two parents.
+    let sql = if edges.len() == 1 { sql.replacen("SELECT n.tableoid", "SELECT DISTINCT n.tableoid", 1) } else { sql };
+    let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    for (values, subjects) in &binds {
+        query = bind(query, values, subjects);
+    }
+    Ok(query.fetch_one(connection).await?.try_get(0)?)
+}
+
+/// Which of the subjects have a row at all, locked or not.
+pub(crate) async fn existing(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!("SELECT p.\"ebb:s\" FROM {} AS n JOIN {} ON {}", root.relation, join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The subjects for whom `unless` holds now.
+pub(crate) async fn blocked(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
+    let Some(view) = &root.unless else { return Ok(Vec::new()) };
+    // The view's columns are the key's, then the condition.
+    let key: Vec<Ident> = (0..root.key.len()).map(|at| Ident::new(format!("ebb:k{at}"))).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!("SELECT p.\"ebb:s\" FROM ({view}) AS n JOIN {} ON {} WHERE n.\"ebb:unless\"", join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The subjects whose value of a link somebody else who lives has too.
+pub(crate) async fn sharing(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    root: &Root,
+    edge: &Edge,
+    roots: &Doomed,
+) -> Result<Vec<i32>> {
+    let read = &tree.nodes[0].read;
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let (link, link_values) = pick(roots, read, &edge.parent_columns)?;
+    let (own, own_values) = pick(roots, read, &key)?;
+    let join = join(&edge.parent_columns, &link, 1);
+    // A second unnest carries the subject's own key, so that it does not share with itself.
+    let keys: Vec<String> = own
+        .iter()
+        .enumerate()
+        .map(|(at, column)| format!("${}::text[]::{}[]", join.arrays + 2 + at, column.sql_type))
+        .collect();
+    let names: Vec<String> = (0..own.len()).map(|at| format!("\"ebb:{at}\"")).collect();
+    let other: Vec<String> = key.iter().enumerate().map(|(at, name)| format!("n.{name} = o.\"ebb:{at}\"")).collect();
+    let sql = format!(
+        "SELECT DISTINCT p.\"ebb:s\" FROM {relation} AS n JOIN {from} ON {on} \
+         WHERE n.{deleted_at} IS NULL AND NOT EXISTS (SELECT FROM unnest({keys}) AS o ({names}) WHERE {other})",
+        relation = root.relation,
+        from = join.from,
+        on = join.on,
+        deleted_at = root.deleted_at,
+        keys = keys.join(", "),
+        names = names.join(", "),
+        other = other.join(" AND "),
+    );
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &link_values, &roots.subjects);
+    let query = own_values.iter().fold(query, |query, column| query.bind(*column));
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Reads and locks the rows of an edge's child that refer to the given rows of its parent.
+pub(crate) async fn collect(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    parents: &Doomed,
+    limit: Option<u64>,
+    lock: bool,
+) -> Result<Doomed> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let join = join(&edge.child_columns, &columns, 1);
+    let limit = limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
+    let lock = if lock { "FOR UPDATE OF n" } else { "" };
+    let sql = format!(
+        "SELECT {}p.\"ebb:s\" FROM {} AS n JOIN {} ON {} {limit} {lock}",
+        texts(&child.read),
+        child.relation,
+        join.from,
+        Rows::Go.behind(edge, &join)
+    );
+    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    let mut doomed = Doomed::with(child.read.len());
+    for row in rows {
+        let values = (0..child.read.len()).map(|at| row.try_get(at)).collect::<std::result::Result<_, _>>()?;
+        doomed.push(values, row.try_get(child.read.len())?);
+    }
+    Ok(doomed)
+}
+
+/// How many rows of an edge's child refer to the given rows, counted up to a bound.
+pub(crate) async fn count(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    parents: &Doomed,
+    most: u64,
+) -> Result<u64> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let join = join(&edge.child_columns, &columns, 1);
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT FROM {} AS n JOIN {} ON {} LIMIT {most}) AS found",
+        child.relation,
+        join.from,
+        Rows::Go.behind(edge, &join)
+    );
+    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// Whether a condition is true of any row of a table (`n`) that goes with the given rows: `wanted` columns of what was
+/// read of those are the table's columns `of`.
+pub(crate) async fn any(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+    rows: &Doomed,
+    condition: &str,
+) -> Result<bool> {
+    let (columns, values) = pick(rows, read, wanted)?;
+    let join = join(of, &columns, 1);
+    let sql =
+        format!("SELECT EXISTS (SELECT FROM {relation} AS n JOIN {} ON {} WHERE {condition})", join.from, join.on);
+    let rows = fetch(connection, &sql, &values, &rows.subjects).await?;
+    Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+}
+
+/// Rows of a table by tenant, most first; over a share of its pages.
+pub(crate) async fn count_by(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    tenant: Option<&Ident>,
+    share: f64,
+) -> Result<Vec<(Option<String>, i64)>> {
+    let by = tenant.map_or("NULL::text".to_owned(), |tenant| format!("{tenant}::text"));
+    let sample = if share >= 1.0 { String::new() } else { format!("TABLESAMPLE SYSTEM ({})", share * 100.0) };
+    let sql = format!("SELECT {by}, count(*) FROM {relation} {sample} GROUP BY 1 ORDER BY 2 DESC");
+    Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
+}
+
+/// Which of the subjects live again: their row is there, and not soft-deleted.
+pub(crate) async fn alive(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!(
+        "SELECT p.\"ebb:s\" FROM {} AS n JOIN {} ON {} WHERE n.{} IS NULL",
+        root.relation, join.from, join.on, root.deleted_at
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

@@ -1,0 +1,218 @@
+//! SQL over users' tables, composed from quoted names, types of the catalog and checked expressions only. Values travel
+//! as arrays of text and are cast back to the column's own type. Here is what the statements have in common: rows that
+//! travel, and the join with them.
+
+mod id;
+mod look;
+mod session;
+mod subjects;
+mod take;
+
+pub(crate) use id::{id_parts, id_sql, id_text};
+pub(crate) use look::{
+    alive, any, blocked, collect, count, count_by, count_distinct, existing, lock_roots, read_roots, sharing,
+};
+pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, savepoint};
+pub(crate) use subjects::{Mirrored, Seen, ids, mirror, mirror_warning, set_mirror, soft_deleted};
+pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+
+use crate::audit::Moment;
+use crate::pg::{Ident, Literal, Relation};
+use crate::policy::Zone;
+use crate::retain::tree::{Column, Edge};
+use crate::{Error, Result};
+
+/// Rows that will go, column by column, each with the position of its subject in the batch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Doomed {
+    pub(crate) columns: Vec<Vec<Option<String>>>,
+    pub(crate) subjects: Vec<i32>,
+}
+
+impl Doomed {
+    pub(crate) fn with(columns: usize) -> Self {
+        Self { columns: vec![Vec::new(); columns], subjects: Vec::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.subjects.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.subjects.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, values: Vec<Option<String>>, subject: i32) {
+        debug_assert_eq!(values.len(), self.columns.len(), "a row has every column that is read");
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            column.push(value);
+        }
+        self.subjects.push(subject);
+    }
+
+    pub(crate) fn row(&self, at: usize) -> Vec<Option<String>> {
+        self.columns.iter().map(|column| column[at].clone()).collect()
+    }
+
+    pub(crate) fn tail(&self, from: usize) -> Doomed {
+        Doomed {
+            columns: self.columns.iter().map(|column| column[from..].to_vec()).collect(),
+            subjects: self.subjects[from..].to_vec(),
+        }
+    }
+}
+
+/// The root table and the columns of it that a deletion is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Root {
+    pub(crate) relation: Relation,
+    pub(crate) key: Vec<Column>,
+    pub(crate) deleted_at: Ident,
+    pub(crate) time: SoftDelete,
+    pub(crate) zone: Zone,
+    pub(crate) tenant: Option<Ident>,
+    pub(crate) attempted: Option<Ident>,
+    /// The definition of a view that says of every row whether `unless` holds; its last column.
+    pub(crate) unless: Option<String>,
+}
+
+/// What a soft-delete column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SoftDelete {
+    TimestampTz,
+    Timestamp,
+    Date,
+}
+
+impl SoftDelete {
+    pub(crate) fn of(base_type: &str, name: &str) -> Result<Self> {
+        match base_type {
+            "timestamp with time zone" => Ok(Self::TimestampTz),
+            "timestamp without time zone" => Ok(Self::Timestamp),
+            "date" => Ok(Self::Date),
+            other => Err(Error::config(format!("column {name} is {other}, which is no time"))
+                .with_hint("a soft-delete column is a timestamptz, timestamp or date")),
+        }
+    }
+
+    /// The moment that a value stands for: a day when it has ended.
+    pub(crate) fn moment(self, value: &str, zone: &Zone) -> String {
+        let zone = Literal(zone.name());
+        match self {
+            Self::TimestampTz => value.to_owned(),
+            Self::Timestamp => format!("({value} AT TIME ZONE {zone})"),
+            Self::Date => format!("(({value} + 1)::timestamp AT TIME ZONE {zone})"),
+        }
+    }
+
+    /// A moment as a value of the column.
+    pub(crate) fn value(self, moment: &str, zone: &Zone) -> String {
+        let zone = Literal(zone.name());
+        match self {
+            Self::TimestampTz => moment.to_owned(),
+            Self::Timestamp => format!("({moment} AT TIME ZONE {zone})"),
+            Self::Date => format!("({moment} AT TIME ZONE {zone})::date"),
+        }
+    }
+}
+
+/// A subject's own row, locked.
+#[derive(Debug, Clone)]
+pub(crate) struct RootRow {
+    pub(crate) subject: i32,
+    pub(crate) values: Vec<Option<String>>,
+    /// Null: the application has taken its soft delete back.
+    pub(crate) deleted_at: Option<Moment>,
+    pub(crate) tenant: Option<String>,
+}
+
+/// The values of some columns, column by column.
+type Values<'a> = Vec<&'a [Option<String>]>;
+
+/// `unnest` over the values of these columns, and the join of `n` with it.
+struct Join {
+    from: String,
+    on: String,
+    arrays: usize,
+}
+
+fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
+    debug_assert_eq!(of.len(), values.len(), "a link pairs its columns");
+    let arrays: Vec<String> =
+        values.iter().enumerate().map(|(at, value)| format!("${}::text[]::{}[]", first + at, value.sql_type)).collect();
+    let names: Vec<String> = (0..values.len()).map(|at| format!("\"ebb:{at}\"")).collect();
+    let on: Vec<String> = of.iter().enumerate().map(|(at, column)| format!("n.{column} = p.\"ebb:{at}\"")).collect();
+    Join {
+        from: format!(
+            "unnest({}, ${}::int[]) AS p ({}, \"ebb:s\")",
+            arrays.join(", "),
+            first + values.len(),
+            names.join(", ")
+        ),
+        on: on.join(" AND "),
+        arrays: values.len(),
+    }
+}
+
+/// The values of some columns among those that were read.
+fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Vec<Column>, Values<'a>)> {
+    let mut columns = Vec::new();
+    let mut values = Vec::new();
+    for name in wanted {
+        let at = read.iter().position(|column| column.name == *name);
+        let at = at.ok_or_else(|| Error::failed(format!("column {name} was not read")))?;
+        columns.push(read[at].clone());
+        values.push(doomed.columns[at].as_slice());
+    }
+    Ok((columns, values))
+}
+
+/// Which rows behind an edge, where a policy of their own keeps some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    Go,
+    Stay,
+}
+
+impl Rows {
+    /// The join of an edge's rows with their parents, and of those the ones that are meant.
+    fn behind(self, edge: &Edge, join: &Join) -> String {
+        let on = match &edge.only {
+            None => join.on.clone(),
+            Some(only) => format!("{} AND {only}", join.on),
+        };
+        match (&edge.kept, self) {
+            (None, _) => on,
+            (Some(kept), Self::Go) => format!("{on} AND ({}) IS NOT TRUE", kept.condition),
+            (Some(kept), Self::Stay) => format!("{on} AND ({})", kept.condition),
+        }
+    }
+}
+
+fn bind<'q>(
+    mut query: sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>,
+    values: &[&'q [Option<String>]],
+    subjects: &'q [i32],
+) -> sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments> {
+    for column in values {
+        query = query.bind(*column);
+    }
+    query.bind(subjects)
+}
+
+async fn fetch(
+    connection: &mut PgConnection,
+    sql: &str,
+    values: &[&[Option<String>]],
+    subjects: &[i32],
+) -> Result<Vec<PgRow>> {
+    let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    Ok(bind(query, values, subjects).fetch_all(connection).await?)
+}
+
+fn texts(columns: &[Column]) -> String {
+    columns.iter().map(|column| format!("n.{}::text, ", column.name)).collect()
+}

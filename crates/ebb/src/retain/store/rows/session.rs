@@ -1,0 +1,53 @@
+//! How a transaction over users' tables behaves: bounds, savepoints, roles.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::Result;
+use crate::pg::{Ident, Relation};
+
+/// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table.
+/// Commits wait for the disk: what is said to be erased is.
+/// Triggers of the tables find what they name without a schema.
+pub(crate) async fn bound(
+    connection: &mut PgConnection,
+    root: &Relation,
+    lock_wait: std::time::Duration,
+) -> Result<()> {
+    let sql = format!(
+        "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL row_security = off; \
+         SET LOCAL search_path = pg_catalog, {}, public, pg_temp",
+        lock_wait.as_millis(),
+        root.schema
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn savepoint(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SAVEPOINT ebb_subjects").execute(connection).await?;
+    Ok(())
+}
+
+/// Ends the savepoint: with deferred constraints checked, or with everything since taken back.
+pub(crate) async fn end_savepoint(connection: &mut PgConnection, keep: bool) -> Result<()> {
+    let sql = match keep {
+        true => "SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT ebb_subjects",
+        false => "ROLLBACK TO SAVEPOINT ebb_subjects; RELEASE SAVEPOINT ebb_subjects",
+    };
+    sqlx::raw_sql(sql).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if let Some(role) = role {
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
+    if role.is_some() {
+        sqlx::raw_sql("SET LOCAL ROLE NONE").execute(connection).await?;
+    }
+    Ok(())
+}

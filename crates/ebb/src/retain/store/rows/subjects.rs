@@ -1,0 +1,194 @@
+//! Root rows by the page, and the columns of theirs that mirror a deletion.
+
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+use super::{Doomed, Root, SoftDelete, bind, id_sql, join};
+use crate::Result;
+use crate::audit::Moment;
+use crate::pg::{Ident, Literal};
+
+/// Rows that the application soft-deleted, with the place where to go on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    pub(crate) ids: Vec<String>,
+    pub(crate) deleted_at: Vec<Moment>,
+    pub(crate) tenants: Vec<Option<String>>,
+    pub(crate) last: Option<Vec<String>>,
+}
+
+/// The next soft-deleted rows in the order of the key or, where an index helps, of the soft delete.
+pub(crate) async fn soft_deleted(
+    connection: &mut PgConnection,
+    root: &Root,
+    by_time: bool,
+    after: Option<&[String]>,
+    limit: u64,
+) -> Result<Seen> {
+    let mut order: Vec<(String, String)> =
+        root.key.iter().map(|column| (format!("n.{}", column.name), column.sql_type.clone())).collect();
+    if by_time {
+        let sql_type = match root.time {
+            SoftDelete::TimestampTz => "timestamptz",
+            SoftDelete::Timestamp => "timestamp",
+            SoftDelete::Date => "date",
+        };
+        order.insert(0, (format!("n.{}", root.deleted_at), sql_type.to_owned()));
+    }
+    let place = order.iter().map(|(column, _)| column.as_str()).collect::<Vec<_>>().join(", ");
+    let beyond = match after {
+        None => String::new(),
+        Some(after) => {
+            let values: Vec<String> = after
+                .iter()
+                .zip(&order)
+                .map(|(value, (_, sql_type))| format!("{}::{sql_type}", Literal(value)))
+                .collect();
+            format!("AND ({place}) > ({})", values.join(", "))
+        }
+    };
+    let texts: Vec<String> = order.iter().map(|(column, _)| format!("{column}::text")).collect();
+    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
+    let sql = format!(
+        "SELECT {id}, {moment}, {tenant}, ARRAY[{texts}] FROM {relation} AS n \
+         WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit}",
+        id = id_sql(&root.key, "n"),
+        moment = root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
+        texts = texts.join(", "),
+        relation = root.relation,
+        deleted_at = root.deleted_at,
+    );
+    let mut seen = Seen::default();
+    for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
+        seen.ids.push(row.try_get(0)?);
+        seen.deleted_at.push(row.try_get(1)?);
+        seen.tenants.push(row.try_get(2)?);
+        seen.last = Some(row.try_get(3)?);
+    }
+    Ok(seen)
+}
+
+/// The next ids of the root table, in the order of the key.
+pub(crate) async fn ids(
+    connection: &mut PgConnection,
+    root: &Root,
+    after: Option<&[String]>,
+    limit: u64,
+) -> Result<Seen> {
+    let place = root.key.iter().map(|column| format!("n.{}", column.name)).collect::<Vec<_>>().join(", ");
+    let beyond = after.map_or(String::new(), |after| {
+        let values: Vec<String> = after
+            .iter()
+            .zip(&root.key)
+            .map(|(value, column)| format!("{}::{}", Literal(value), column.sql_type))
+            .collect();
+        format!("WHERE ({place}) > ({})", values.join(", "))
+    });
+    let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
+    let sql = format!(
+        "SELECT {}, ARRAY[{}] FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        id_sql(&root.key, "n"),
+        texts.join(", "),
+        root.relation
+    );
+    let mut seen = Seen::default();
+    for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
+        seen.ids.push(row.try_get(0)?);
+        seen.last = Some(row.try_get(1)?);
+    }
+    Ok(seen)
+}
+
+/// Sets a mirror column of subjects.
+pub(crate) async fn set_mirror(
+    connection: &mut PgConnection,
+    root: &Root,
+    column: &Ident,
+    moment: Moment,
+    ids: &Doomed,
+) -> Result<()> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!(
+        "UPDATE {} AS n SET {column} = {}::timestamptz FROM {} WHERE {}",
+        root.relation,
+        Literal(&moment.to_string()),
+        join.from,
+        join.on
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
+    Ok(())
+}
+
+/// Brings the columns that mirror a deletion up to date: the due time of each subject, and the status.
+pub(crate) async fn mirror(
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    due: Option<(&Ident, &[Moment])>,
+    status: Option<(&Ident, &str)>,
+) -> Result<()> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let mut set = Vec::new();
+    if let Some((column, _)) = due {
+        set.push(format!("{column} = (${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + 2));
+    }
+    if let Some((column, value)) = status {
+        set.push(format!("{column} = {}", Literal(value)));
+    }
+    if set.is_empty() {
+        return Ok(());
+    }
+    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let mut query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
+    if let Some((_, due)) = due {
+        query = query.bind(due);
+    }
+    query.execute(connection).await?;
+    Ok(())
+}
+
+/// Columns that say how a warning stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Mirrored {
+    pub(crate) notified: Option<Ident>,
+    pub(crate) due: Option<Ident>,
+    pub(crate) touched: Option<Ident>,
+}
+
+/// Brings the columns that mirror a warning up to date: when each subject is due, and when it was warned.
+pub(crate) async fn mirror_warning(
+    connection: &mut PgConnection,
+    root: &Root,
+    mirrored: &Mirrored,
+    ids: &Doomed,
+    due: &[Moment],
+    warned: &[Moment],
+) -> Result<()> {
+    if ids.is_empty() || (mirrored.notified.is_none() && mirrored.due.is_none()) {
+        return Ok(());
+    }
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let place = |at: usize| format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + at);
+    let mut set = vec![format!("{} = n.{}", root.deleted_at, root.deleted_at)];
+    set.extend(mirrored.due.iter().map(|column| format!("{column} = {}", place(2))));
+    set.extend(mirrored.notified.iter().map(|column| format!("{column} = {}", place(3))));
+    set.extend(mirrored.touched.iter().map(|column| format!("{column} = ebb.now()")));
+    // Both arrays are named, so that both have a type whichever columns there are.
+    let sql = format!(
+        "UPDATE {} AS n SET {} FROM {} WHERE {} AND cardinality(${}::timestamptz[]) = cardinality(${}::timestamptz[])",
+        root.relation,
+        set.join(", "),
+        join.from,
+        join.on,
+        join.arrays + 2,
+        join.arrays + 3
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
+    query.bind(due).bind(warned).execute(connection).await?;
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Statements that delete rows or end their links. Invariant: each tells whose rows it took, so that counts add up to what
+//! went, and hands the rows over where a copy is kept.
+
+use std::collections::HashMap;
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+use super::{Doomed, Rows, Values, bind, fetch, join, pick};
+use crate::Result;
+use crate::pg::Ident;
+use crate::pg::expression::Change;
+use crate::retain::tree::{Edge, Tree};
+
+/// Rows by node, and by subject; the rows themselves where a copy is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) counts: HashMap<(usize, i32), i64>,
+    copy: Option<Vec<Copied>>,
+}
+
+/// A row that went, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) node: usize,
+    pub(crate) subject: i32,
+    pub(crate) row: String,
+}
+
+impl Taken {
+    /// Statements hand over the rows that they delete where a copy is wanted.
+    pub(crate) fn copying(copying: bool) -> Self {
+        Self { counts: HashMap::new(), copy: copying.then(Vec::new) }
+    }
+
+    pub(crate) fn copied(&mut self) -> Vec<Copied> {
+        self.copy.take().unwrap_or_default()
+    }
+
+    /// What a statement returns of a row `alias` that it deletes, and what is gathered of that for a subject.
+    fn wanted(&self, alias: &str) -> (String, &'static str) {
+        match self.copy {
+            None => (String::new(), ""),
+            Some(_) => (format!(", row_to_json({alias}.*)::text AS row"), ", array_agg(row)"),
+        }
+    }
+
+    /// Adds rows of (subject, count) and, where a copy is wanted, the rows themselves.
+    pub(crate) fn add(&mut self, node: usize, rows: &[PgRow]) -> Result<i64> {
+        let mut total = 0;
+        for row in rows {
+            let (subject, count): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+            *self.counts.entry((node, subject)).or_default() += count;
+            total += count;
+            if let Some(copy) = self.copy.as_mut().filter(|_| row.len() > 2) {
+                let rows: Vec<String> = row.try_get(row.len() - 1)?;
+                copy.extend(rows.into_iter().map(|row| Copied { node, subject, row }));
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// Deletes the rows that refer to the given rows of an edge's parent; at most so many where a limit is given.
+pub(crate) async fn delete_through(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    parents: &Doomed,
+    limit: Option<u64>,
+    taken: &mut Taken,
+) -> Result<i64> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let join = join(&edge.child_columns, &columns, 1);
+    let relation = &child.relation;
+    let on = Rows::Go.behind(edge, &join);
+    let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
+    let gone = match limit {
+        None => {
+            format!("DELETE FROM {relation} AS n USING {} WHERE {on} RETURNING p.\"ebb:s\" AS s{row}", join.from)
+        }
+        // An address names a row only together with its leaf.
+        Some(limit) => format!(
+            "DELETE FROM {relation} AS d USING (SELECT n.tableoid AS leaf, n.ctid AS place, p.\"ebb:s\" AS s \
+             FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
+             WHERE d.tableoid = few.leaf AND d.ctid = few.place RETURNING few.s AS s{row}",
+            join.from
+        ),
+    };
+    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone GROUP BY s");
+    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    taken.add(edge.child, &rows)
+}
+
+/// Deletes the given rows of tables that refer to each other, in one statement: their constraints are checked at its end.
+pub(crate) async fn delete_rows(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    nodes: &[(usize, &Doomed)],
+    taken: &mut Taken,
+) -> Result<i64> {
+    let mut parts = Vec::new();
+    let mut counts = Vec::new();
+    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
+    let mut first = 1;
+    let (row, rows) = taken.wanted("n");
+    for (at, (node, doomed)) in nodes.iter().enumerate() {
+        let table = &tree.nodes[*node];
+        let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+        let (columns, values) = pick(doomed, &table.read, &key)?;
+        let join = join(&key, &columns, first);
+        first += join.arrays + 1;
+        parts.push(format!(
+            "gone{at} AS (DELETE FROM {} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
+            table.relation, join.from, join.on
+        ));
+        counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at} GROUP BY s"));
+        binds.push((values, &doomed.subjects));
+    }
+    let sql = format!("WITH {} {}", parts.join(", "), counts.join(" UNION ALL "));
+    let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    for (values, subjects) in &binds {
+        query = bind(query, values, subjects);
+    }
+    let mut total = 0;
+    for row in query.fetch_all(connection).await? {
+        let at: i32 = row.try_get(2)?;
+        total += taken.add(nodes[at as usize].0, std::slice::from_ref(&row))?;
+    }
+    Ok(total)
+}
+
+/// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent.
+pub(crate) async fn unlink(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    set: &[(Ident, String)],
+    parents: &Doomed,
+    taken: &mut Taken,
+) -> Result<i64> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let join = join(&edge.child_columns, &columns, 1);
+    let list: Vec<String> = set.iter().map(|(column, value)| format!("{column} = {value}")).collect();
+    let sql = format!(
+        "WITH changed AS (UPDATE {} AS n SET {} FROM {} WHERE {} RETURNING p.\"ebb:s\" AS s) \
+         SELECT s, count(*) FROM changed GROUP BY s",
+        child.relation,
+        list.join(", "),
+        join.from,
+        Rows::Stay.behind(edge, &join)
+    );
+    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    taken.add(edge.child, &rows)
+}
+
+/// Whether a row `n` was written by a transaction that began before a horizon, counted in 32 bits as rows have it.
+pub(crate) fn begun_before(horizon: i64) -> String {
+    let horizon = horizon.rem_euclid(1 << 32);
+    format!("(n.xmin::text::int8 - {horizon} + 6442450944) % 4294967296 < 2147483648")
+}
+
+/// What an anonymized column is set to, as SQL.
+pub(crate) fn change_sql(change: &Change) -> String {
+    change.value.to_string()
+}

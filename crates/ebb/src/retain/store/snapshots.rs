@@ -1,0 +1,107 @@
+//! The SQL of sealed snapshots and of the periods whose keys close them.
+
+use sqlx::PgConnection;
+use sqlx::postgres::types::PgInterval;
+use uuid::Uuid;
+
+use crate::audit::Moment;
+use crate::{Result, sql};
+
+/// When a copy made now ends, and what time it is.
+pub(crate) async fn until(connection: &mut PgConnection, term: PgInterval, zone: &str) -> Result<(Moment, Moment)> {
+    Ok(sql!("snapshot_until" as (Moment, Moment)).bind(term).bind(zone).fetch_one(connection).await?)
+}
+
+pub(crate) async fn clock(connection: &mut PgConnection) -> Result<Moment> {
+    Ok(sql!("clock" scalar Moment).fetch_one(connection).await?)
+}
+
+pub(crate) async fn register_key(connection: &mut PgConnection, until: Moment, key_id: &str) -> Result<()> {
+    sql!("register_key").bind(until).bind(key_id).execute(connection).await?;
+    Ok(())
+}
+
+/// (key id, node that made it, when it was destroyed).
+pub(crate) async fn registered_key(
+    connection: &mut PgConnection,
+    until: Moment,
+) -> Result<Option<(String, String, Option<Moment>)>> {
+    let query = sql!("registered_key" as (String, String, Option<Moment>)).bind(until);
+    Ok(query.fetch_optional(connection).await?)
+}
+
+/// A key that should be there.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct OpenKey {
+    pub(crate) until: Moment,
+    pub(crate) key_id: String,
+    pub(crate) made_by: String,
+    pub(crate) now: Moment,
+}
+
+pub(crate) async fn open_keys(connection: &mut PgConnection) -> Result<Vec<OpenKey>> {
+    Ok(sql!("open_keys" as OpenKey).fetch_all(connection).await?)
+}
+
+pub(crate) async fn note_destroyed(connection: &mut PgConnection, until: &[Moment]) -> Result<Vec<(Moment, String)>> {
+    Ok(sql!("note_destroyed" as (Moment, String)).bind(until).fetch_all(connection).await?)
+}
+
+/// A copy as it is stored.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct StoredSnapshot {
+    pub(crate) policy: String,
+    pub(crate) until: Moment,
+    pub(crate) wrapped: Vec<u8>,
+    pub(crate) parts: i32,
+    pub(crate) rows: i64,
+    pub(crate) complete: bool,
+}
+
+pub(crate) async fn find(connection: &mut PgConnection, deletion: Uuid) -> Result<Option<StoredSnapshot>> {
+    Ok(sql!("snapshot_of" as StoredSnapshot).bind(deletion).fetch_optional(connection).await?)
+}
+
+pub(crate) async fn forget(connection: &mut PgConnection, deletion: Uuid) -> Result<()> {
+    sql!("forget_snapshot").bind(deletion).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn part(connection: &mut PgConnection, deletion: Uuid, part: i32) -> Result<Option<Vec<u8>>> {
+    Ok(sql!("snapshot_part" scalar Vec<u8>).bind(deletion).bind(part).fetch_optional(connection).await?)
+}
+
+/// What a batch adds to copies: how each stands afterwards, and its new parts (deletion, number, end, content).
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    pub(crate) snapshots: Vec<(Uuid, StoredSnapshot)>,
+    pub(crate) parts: Vec<(Uuid, i32, Moment, Vec<u8>)>,
+}
+
+pub(crate) async fn put(connection: &mut PgConnection, policy: &str, added: &Added) -> Result<()> {
+    let of = &added.snapshots;
+    sql!("put_snapshots")
+        .bind(of.iter().map(|(deletion, _)| *deletion).collect::<Vec<_>>())
+        .bind(policy)
+        .bind(of.iter().map(|(_, snapshot)| snapshot.until).collect::<Vec<_>>())
+        .bind(of.iter().map(|(_, snapshot)| snapshot.wrapped.as_slice()).collect::<Vec<_>>())
+        .bind(of.iter().map(|(_, snapshot)| snapshot.parts).collect::<Vec<_>>())
+        .bind(of.iter().map(|(_, snapshot)| snapshot.rows).collect::<Vec<_>>())
+        .bind(of.iter().map(|(_, snapshot)| snapshot.complete).collect::<Vec<_>>())
+        .execute(&mut *connection)
+        .await?;
+    let parts = &added.parts;
+    sql!("put_parts")
+        .bind(parts.iter().map(|(deletion, ..)| *deletion).collect::<Vec<_>>())
+        .bind(parts.iter().map(|(_, part, ..)| *part).collect::<Vec<_>>())
+        .bind(parts.iter().map(|(.., until, _)| *until).collect::<Vec<_>>())
+        .bind(parts.iter().map(|(.., sealed)| sealed.as_slice()).collect::<Vec<_>>())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn deletion_in_record(connection: &mut PgConnection, record: i64) -> Result<Option<Uuid>> {
+    let found = sql!("deletion_in_record" scalar Option<Uuid>).bind(record).fetch_optional(connection).await?;
+    Ok(found.flatten())
+}

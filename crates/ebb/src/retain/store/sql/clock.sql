@@ -1,0 +1,2 @@
+-- What time it is. Read only.
+SELECT ebb.now()

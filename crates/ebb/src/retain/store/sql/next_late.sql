@@ -1,0 +1,13 @@
+-- The next remembered links of a policy ($1) after a place ($2, $3), at most $4, all of one horizon, whose transactions have all ended.
+-- Index: late_link_next. Lock: FOR UPDATE SKIP LOCKED.
+SELECT l.id, l.deletion, l.horizon, l.sealed
+FROM ebb.late_link l
+WHERE l.policy = $1
+  AND l.horizon = (SELECT o.horizon FROM ebb.late_link o
+                   WHERE o.policy = $1 AND (o.horizon, o.id) > ($2, $3)
+                     AND o.horizon <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+                   ORDER BY o.horizon, o.id LIMIT 1)
+  AND (l.horizon, l.id) > ($2, $3)
+ORDER BY l.id
+LIMIT $4
+FOR UPDATE SKIP LOCKED

@@ -1,0 +1,106 @@
+//! Subjects as people ask about them and for them.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::audit::Moment;
+use crate::{Error, Result, sql};
+
+/// A deletion as people see it.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "the columns of ebb.v_deletions")]
+pub struct Deletion {
+    pub deletion: Uuid,
+    pub subject_id: Option<String>,
+    pub tenant: Option<String>,
+    pub state: String,
+    pub deleted_at: Moment,
+    pub due_at: Moment,
+    pub expedited: bool,
+    pub on_hold: bool,
+    pub hold_reason: Option<String>,
+    pub hold_until: Option<Moment>,
+    pub warning: Option<String>,
+    pub warned_at: Option<Moment>,
+    pub warning_error: Option<String>,
+    pub blocked: Option<String>,
+    pub attempts: i32,
+    pub next_try_at: Option<Moment>,
+    pub error: Option<String>,
+    pub rows: Option<i64>,
+    pub opened_at: Moment,
+    pub closed_at: Option<Moment>,
+}
+
+/// An open deletion in a list.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct OpenDeletion {
+    /// Whose policy it is.
+    pub policy: String,
+    /// How it stands.
+    #[serde(flatten)]
+    #[sqlx(flatten)]
+    pub deletion: Deletion,
+}
+
+pub(crate) async fn list_open(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+) -> Result<Vec<OpenDeletion>> {
+    Ok(sql!("list_open" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
+}
+
+pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Deletion>> {
+    Ok(sql!("deletion_of" as Deletion).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
+/// A hold that is in force.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hold {
+    /// Why.
+    pub reason: String,
+    /// Until when; none: until it is lifted.
+    pub until: Option<Moment>,
+    /// Since when.
+    pub placed_at: Moment,
+    /// By whom, as they said.
+    pub placed_by: String,
+    /// Other policies that leave its rows alone meanwhile.
+    pub binds: Vec<String>,
+}
+
+pub(crate) async fn hold_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Hold>> {
+    Ok(sql!("hold_of" as Hold).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
+pub(crate) async fn retry_subject(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Uuid>> {
+    Ok(sql!("retry_subject" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
+/// Calls one of the functions that everybody uses: the same rules whoever asks.
+pub(crate) async fn call<T>(connection: &mut PgConnection, sql: &'static str, arguments: &[Option<&str>]) -> Result<T>
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+{
+    let query = sqlx::query_scalar::<_, T>(sql).persistent(false);
+    let query = arguments.iter().fold(query, |query, argument| query.bind(*argument));
+    query.fetch_one(connection).await.map_err(explain)
+}
+
+/// What the functions refuse is a mistake of the caller's.
+fn explain(error: sqlx::Error) -> Error {
+    let Some(database) = error.as_database_error() else { return error.into() };
+    let hint = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|error| error.hint());
+    let told = match database.code().as_deref() {
+        Some("P0002" | "42704") => Error::unknown(database.message()),
+        Some("22P02" | "22023" | "22007" | "22008") => Error::usage(database.message()),
+        _ => return error.into(),
+    };
+    match hint {
+        Some(hint) => told.with_hint(hint),
+        None => told,
+    }
+}

@@ -1,0 +1,118 @@
+//! What becomes of the rows behind an edge: the action that somebody chose, refused where a constraint or a longer policy of
+//! the rows forbids it.
+
+use super::{Builder, EdgeAction, Finding, Kept, Wishes, idents};
+use crate::Result;
+use crate::pg::Ident;
+use crate::policy::ChildAction;
+use crate::retain::graph::{ForeignKey, OnDelete};
+use crate::retain::keeper::Keeper;
+
+impl<'a> Builder<'a> {
+    /// Rows that policies of their own keep longer stay, without their link: all of them where they are subjects, otherwise
+    /// those whose own term is not over.
+    pub(super) fn kept_longer(
+        &mut self,
+        child: u32,
+        columns: &[String],
+        wish: ChildAction,
+        named: bool,
+    ) -> Result<(ChildAction, Option<Kept>)> {
+        let wishes: &'a Wishes<'a> = self.wishes;
+        let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
+        let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
+        let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };
+        let table = self.table(child)?;
+        let (relation, policy, term) =
+            (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
+        let nullable: Vec<String> =
+            columns.iter().filter(|name| table.column(name).is_some_and(|column| !column.not_null)).cloned().collect();
+        let list = columns.join(", ");
+        if nullable.is_empty() {
+            let message = format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
+            let fix = format!(
+                "name an action for {list} that leaves them: nullify (the column must allow null) or anonymize"
+            );
+            self.refuse(&relation, message, Some(fix));
+            return Ok((wish, None));
+        }
+        let stays: Option<Vec<String>> = longer.iter().map(|keeper| keeper.stays(named)).collect();
+        let (which, decided) = match stays {
+            None if named => {
+                let message =
+                    format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
+                self.refuse(&relation, message, Some(format!("name an action for {list} that leaves them")));
+                return Ok((wish, None));
+            }
+            None => ("they stay", (ChildAction::Nullify, None)),
+            Some(stays) => {
+                let condition = stays.join(" OR ");
+                let kept = Kept { policy: policy.clone(), condition, columns: idents(&nullable) };
+                ("those stay until then", (wish, Some(kept)))
+            }
+        };
+        let message = format!("policy {policy} keeps its rows for {term}: {which}, and {list} becomes null");
+        self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
+        Ok(decided)
+    }
+
+    /// The action for a link over `columns`, refused where a constraint forbids it.
+    pub(super) fn action(
+        &mut self,
+        table: u32,
+        columns: &[String],
+        wish: &ChildAction,
+        key: Option<&ForeignKey>,
+    ) -> EdgeAction {
+        let Some(found) = self.graph.tables.get(&table) else { return EdgeAction::Keep };
+        let relation = found.relation.clone();
+        match wish {
+            ChildAction::Delete => EdgeAction::Delete,
+            ChildAction::Keep => {
+                if let Some(key) = key {
+                    let message = format!("its rows cannot be kept as they are: foreign key {} forbids it", key.name);
+                    self.refuse(&relation, message, Some("nullify or anonymize the link".into()));
+                }
+                EdgeAction::Keep
+            }
+            ChildAction::Nullify => {
+                let not_null: Vec<String> = columns
+                    .iter()
+                    .filter(|name| found.column(name).is_some_and(|column| column.not_null))
+                    .cloned()
+                    .collect();
+                if not_null.len() == columns.len() {
+                    let by = match key {
+                        Some(key) if key.on_delete == OnDelete::SetNull => "ON DELETE SET NULL",
+                        _ => "its action",
+                    };
+                    let list = not_null.join(", ");
+                    let message = format!("{by} would set {list} to null, and the column does not allow it");
+                    let fix = format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(&not_null[0]));
+                    self.refuse(&relation, message, Some(fix));
+                }
+                // One null is enough for a reference over several columns to end.
+                let nullable: Vec<String> = columns.iter().filter(|name| !not_null.contains(name)).cloned().collect();
+                EdgeAction::Nullify(idents(&nullable))
+            }
+            ChildAction::Anonymize(set) => {
+                if let Some(name) = set.iter().map(|(name, _)| name).find(|name| found.column(name).is_none()) {
+                    let message = format!("it has no column {name} to anonymize");
+                    self.refuse(&relation, message, None);
+                }
+                let links = key.map_or(columns, |key| &key.child_columns);
+                if let Some(key) = key
+                    && !set.iter().any(|(name, _)| links.contains(name))
+                {
+                    let message = format!(
+                        "anonymizing leaves {} as it is, and foreign key {} forbids that",
+                        links.join(", "),
+                        key.name
+                    );
+                    self.refuse(&relation, message, Some(format!("add {} = \"null\" to its set", links[0])));
+                }
+                EdgeAction::Anonymize(set.clone())
+            }
+        }
+    }
+}

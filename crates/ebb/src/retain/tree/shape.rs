@@ -1,0 +1,126 @@
+//! A tree as people approve it: what is stored with the policy, compared with what the catalog says later, and told in words.
+
+use serde::Serialize;
+
+use super::{Edge, Tree};
+use crate::pg::Ident;
+
+impl Tree {
+    /// What was approved and what is compared with it later: tables, their triggers, edges and actions.
+    pub(crate) fn shape(&self) -> Shape {
+        let mut tables: Vec<ShapeTable> = self
+            .nodes
+            .iter()
+            .map(|node| ShapeTable {
+                table: node.relation.label(),
+                erased: node.doomed,
+                triggers: node.triggers.clone(),
+            })
+            .collect();
+        let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
+        tables.sort();
+        edges.sort();
+        Shape { tables, edges }
+    }
+
+    fn shape_edge(&self, edge: &Edge) -> ShapeEdge {
+        let names = |columns: &[Ident]| columns.iter().map(|name| name.as_str().to_owned()).collect();
+        ShapeEdge {
+            table: self.nodes[edge.child].relation.label(),
+            columns: names(&edge.child_columns),
+            parent: self.nodes[edge.parent].relation.label(),
+            references: names(&edge.parent_columns),
+            foreign_key: edge.key.clone(),
+            on_delete: edge.on_delete.map(|on_delete| on_delete.words().to_owned()),
+            action: edge.action.word().to_owned(),
+            kept_by: edge.kept.as_ref().map(|kept| kept.policy.clone()),
+        }
+    }
+}
+
+/// A tree as people approve it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Shape {
+    /// Every table that is touched.
+    pub tables: Vec<ShapeTable>,
+    /// Every edge, with its action.
+    pub edges: Vec<ShapeEdge>,
+}
+
+/// A table of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+pub struct ShapeTable {
+    /// Its name.
+    pub table: String,
+    /// Whether rows of it go.
+    pub erased: bool,
+    /// What somebody lets happen when they do.
+    pub triggers: Vec<String>,
+}
+
+/// An edge of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+pub struct ShapeEdge {
+    /// The table that refers.
+    pub table: String,
+    /// By these columns.
+    pub columns: Vec<String>,
+    /// To this table.
+    pub parent: String,
+    /// And these columns of it.
+    pub references: Vec<String>,
+    /// The constraint, when there is one.
+    pub foreign_key: Option<String>,
+    /// What PostgreSQL would do by itself.
+    pub on_delete: Option<String>,
+    /// What Ebb does.
+    pub action: String,
+    /// The policy whose rows stay while it keeps them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<String>,
+}
+
+impl std::fmt::Display for ShapeEdge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} ({}) -> {} ({}): {}",
+            self.table,
+            self.columns.join(", "),
+            self.parent,
+            self.references.join(", "),
+            self.action
+        )?;
+        self.kept_by.iter().try_for_each(|policy| write!(f, ", nullify while policy {policy} keeps it"))
+    }
+}
+
+impl Shape {
+    /// What another shape has more, less or otherwise, in words.
+    pub(crate) fn differences(&self, now: &Shape) -> Vec<String> {
+        let mut said = Vec::new();
+        // That rows stay for longer needs nobody's consent; that they do not any more does.
+        let fewer = |edge: &ShapeEdge| ShapeEdge { kept_by: None, ..edge.clone() };
+        let known = |edge: &&ShapeEdge| self.edges.contains(edge) || self.edges.contains(&fewer(edge));
+        let still = |edge: &&ShapeEdge| {
+            now.edges.iter().any(|now| now == *edge || (edge.kept_by.is_none() && fewer(now) == **edge))
+        };
+        said.extend(now.edges.iter().filter(|edge| !known(edge)).map(|edge| format!("new: {edge}")));
+        said.extend(self.edges.iter().filter(|edge| !still(edge)).map(|edge| format!("gone: {edge}")));
+        for table in now.tables.iter().filter(|table| !self.tables.contains(table)) {
+            let triggers = if table.triggers.is_empty() {
+                String::new()
+            } else {
+                format!(", triggers {}", table.triggers.join(", "))
+            };
+            said.push(format!("table {}{triggers}", table.table));
+        }
+        said.extend(
+            self.tables
+                .iter()
+                .filter(|table| !now.tables.iter().any(|other| other.table == table.table))
+                .map(|table| format!("gone: table {}", table.table)),
+        );
+        said
+    }
+}

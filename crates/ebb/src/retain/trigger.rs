@@ -1,0 +1,87 @@
+//! Marking at once: a trigger on the root table tells Ebb when the application sets or clears the soft delete itself.
+//! Invariants: the application needs no right on the ebb schema, and its statement does not fail because of Ebb; a table
+//! has the trigger exactly while a policy asks for it; what the trigger misses, the marking chore finds.
+
+use sqlx::PgConnection;
+
+use super::compile::Compiled;
+use super::store::rows::id_sql;
+use super::store::{self, triggers};
+use crate::pg::{Ident, Literal};
+use crate::policy::{Mode, Retain};
+use crate::{Error, Result};
+
+/// The name of a policy's trigger and, in the ebb schema, of its function.
+fn name(policy: &str) -> String {
+    let name = format!("mark:{policy}");
+    if name.len() <= 63 { name } else { format!("mark:{}", &policy[..58]) }
+}
+
+/// Puts the trigger where the policy wants it, and takes it away everywhere else.
+pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compiled: &Compiled) -> Result<()> {
+    let Some(subjects) = policy.subjects() else { return Ok(()) };
+    if !subjects.mark_at_once || !policy.enabled || policy.mode != Mode::Enforce {
+        return remove(connection, policy.name.as_str()).await;
+    }
+    let name = name(policy.name.as_str());
+    let deleted_at = &compiled.root.deleted_at;
+    let (there, elsewhere) = triggers::placed(connection, &name, compiled.oid, deleted_at.as_str()).await?;
+    if elsewhere {
+        remove(connection, policy.name.as_str()).await?;
+    }
+    let mirrors = subjects.status.is_some() || subjects.mirror.due.is_some();
+    store::define(connection, definition(&name, policy.name.as_str(), compiled, mirrors)).await?;
+    if there && !elsewhere {
+        return Ok(());
+    }
+    let relation = &compiled.root.relation;
+    let statement = format!(
+        "CREATE TRIGGER {name} AFTER UPDATE ON {relation} FOR EACH ROW \
+         WHEN (OLD.{deleted_at} IS DISTINCT FROM NEW.{deleted_at}) EXECUTE FUNCTION ebb.{name}()",
+        name = Ident::new(&name)
+    );
+    store::define(connection, statement).await.map_err(|error| match error.sqlstate().as_deref() {
+        Some("42501") => Error::refused(format!("`mark_at_once` needs a trigger on {}: {error}", relation.label()))
+            .with_hint(format!("run `ebb apply` as its owner, or: GRANT TRIGGER ON {relation} TO …")),
+        _ => error.context("`mark_at_once`"),
+    })
+}
+
+/// The function goes, and the trigger with it: that needs no right on the table.
+pub(crate) async fn remove(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    let name = name(policy);
+    if triggers::exists(connection, &name).await? {
+        store::define(connection, format!("DROP FUNCTION ebb.{}() CASCADE", Ident::new(&name))).await?;
+    }
+    Ok(())
+}
+
+/// Whether a policy asks for a trigger that is not there, or is switched off.
+pub(crate) async fn is_missing(connection: &mut PgConnection, policy: &Retain, compiled: &Compiled) -> Result<bool> {
+    let wanted = policy.subjects().is_some_and(|subjects| subjects.mark_at_once) && policy.mode == Mode::Enforce;
+    let name = name(policy.name.as_str());
+    let deleted_at = compiled.root.deleted_at.as_str();
+    Ok(wanted && !triggers::fires(connection, &name, compiled.oid, deleted_at).await?)
+}
+
+fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> String {
+    let root = &compiled.root;
+    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("NEW.{tenant}::text"));
+    let name = Ident::new(name);
+    format!(
+        "CREATE OR REPLACE FUNCTION ebb.{name}() RETURNS trigger
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $ebb$
+         BEGIN
+             PERFORM ebb.mark_subject({policy}, {id}, {moment}, {tenant}, {mirrors});
+             RETURN NULL;
+         EXCEPTION WHEN OTHERS THEN
+             RAISE LOG 'ebb: policy %: a soft delete is left to the marking chore (%)', {policy}, SQLSTATE;
+             RETURN NULL;
+         END
+         $ebb$;
+         REVOKE ALL ON FUNCTION ebb.{name}() FROM PUBLIC",
+        policy = Literal(policy),
+        id = id_sql(&root.key, "NEW"),
+        moment = root.time.moment(&format!("NEW.{}", root.deleted_at), &root.zone),
+    )
+}

@@ -1,0 +1,82 @@
+//! Links without a foreign key: what a transaction adds that was under way while its subject was erased goes too, and what
+//! is added afterwards stays.
+
+use super::{found_in_ebb, users};
+use crate::harness::{Ebb, execute};
+
+const TABLES: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+    CREATE TABLE guest_orders (id int PRIMARY KEY, email text, note text);
+    CREATE TABLE guest_items (id int PRIMARY KEY, order_id int NOT NULL REFERENCES guest_orders ON DELETE CASCADE);
+    CREATE TABLE newsletter (id int PRIMARY KEY, email text);
+    CREATE INDEX ON guest_orders (email); CREATE INDEX ON guest_items (order_id);
+    INSERT INTO users VALUES (1, 'budi@example.test'), (2, 'siti@example.test');
+    INSERT INTO guest_orders VALUES (1, 'budi@example.test', ''), (2, 'siti@example.test', '');
+    INSERT INTO guest_items VALUES (10, 1), (20, 2)";
+
+const LINKS: &str = "children = [{ table = \"guest_orders\", column = \"email\", references = \"email\", action = \"delete\" },
+    { table = \"newsletter\", column = \"email\", references = \"email\", action = \"anonymize\", set = { email = \"'gone'\" } }]";
+
+async fn erase_budi_while_somebody_orders(ebb: &Ebb) -> sqlx::PgConnection {
+    ebb.apply(&users(LINKS)).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    let mut shop = ebb.client().await;
+    execute(
+        &mut shop,
+        "BEGIN; INSERT INTO guest_orders VALUES (3, 'budi@example.test', ''); INSERT INTO guest_items VALUES (30, 3);
+         INSERT INTO newsletter VALUES (1, 'budi@example.test')",
+    )
+    .await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "guest_orders").await), ("2".into(), "2".into()));
+    // The link is remembered, and nobody can read it in the database.
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.late_link").await, 1);
+    assert_eq!(found_in_ebb(ebb, "budi@example.test").await, Vec::<String>::new());
+    shop
+}
+
+#[tokio::test]
+async fn what_was_under_way_goes_with_the_next_run_and_what_comes_later_stays() {
+    let ebb = Ebb::with(TABLES).await;
+    let mut shop = erase_budi_while_somebody_orders(&ebb).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.late_link").await, 1, "it has not ended yet");
+    // An order of afterwards is about a new life.
+    ebb.db.execute("INSERT INTO guest_orders VALUES (4, 'budi@example.test', 'later')").await;
+    ebb.db.execute("INSERT INTO newsletter VALUES (2, 'budi@example.test')").await;
+    execute(&mut shop, "COMMIT").await;
+    assert_eq!(ebb.list("id", "guest_orders").await, "2,3,4");
+    // Whoever else has a transaction open on this server is waited for.
+    let done = async || {
+        ebb.once("users").await;
+        ebb.db.scalar::<bool>("SELECT NOT EXISTS (SELECT FROM ebb.late_link)").await
+    };
+    ebb_testkit::eventually(std::time::Duration::from_secs(120), done).await;
+    assert_eq!(
+        (ebb.list("id", "guest_orders").await, ebb.list("id", "guest_items").await),
+        ("2,4".into(), "20".into())
+    );
+    let letters: String = ebb.db.scalar("SELECT string_agg(n::text, ' ' ORDER BY id) FROM newsletter n").await;
+    assert_eq!(letters, "(1,gone) (2,budi@example.test)");
+    let record = "SELECT (rows, details -> 'tables')::text FROM ebb.audit WHERE action = 'erase_late'";
+    assert_eq!(
+        ebb.db.scalar::<String>(record).await,
+        "(2,\"{\"\"public.guest_items\"\": 1, \"\"public.guest_orders\"\": 1}\")"
+    );
+}
+
+#[tokio::test]
+async fn an_address_that_somebody_registered_again_is_left_alone() {
+    let ebb = Ebb::with(TABLES).await;
+    let mut shop = erase_budi_while_somebody_orders(&ebb).await;
+    ebb.db.execute("INSERT INTO users VALUES (3, 'budi@example.test')").await;
+    execute(&mut shop, "COMMIT").await;
+    let done = async || {
+        ebb.once("users").await;
+        ebb.db.scalar::<bool>("SELECT NOT EXISTS (SELECT FROM ebb.late_link)").await
+    };
+    ebb_testkit::eventually(std::time::Duration::from_secs(120), done).await;
+    assert_eq!(ebb.list("id", "guest_orders").await, "2,3");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'erase_late'").await, 0);
+}

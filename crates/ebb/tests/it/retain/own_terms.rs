@@ -1,0 +1,122 @@
+//! Rows of a subject with a policy of their own: those whose own term is not over stay, row by row, without their link.
+
+use ebb::policy::Term;
+use ebb::retain::{OverrideChange, set_override, show};
+use ebb::spine::Status;
+
+use super::users;
+use crate::harness::Ebb;
+
+const TABLES: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+    CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, tenant text, status text, closed_at timestamptz);
+    CREATE TABLE items (id int PRIMARY KEY, order_id int NOT NULL REFERENCES orders ON DELETE CASCADE);
+    INSERT INTO users VALUES (1), (2);
+    INSERT INTO orders VALUES
+        (1, 1, 't1', 'closed', now() - interval '400 days'), (2, 1, 't1', 'closed', now() - interval '100 days'),
+        (3, 1, 't2', 'closed', now() - interval '400 days'), (4, 1, 't1', 'open', NULL),
+        (5, 1, 't1', 'open', now() - interval '400 days'), (6, 2, 't1', 'closed', now() - interval '400 days');
+    INSERT INTO items SELECT o * 10 + n, o FROM generate_series(1, 6) o, generate_series(1, 2) n";
+
+fn orders(older_than: &str, more: &str) -> String {
+    format!(
+        "[[retain]]\nname = \"orders\"\ntable = \"orders\"\ncolumn = \"closed_at\"\nolder_than = \"{older_than}\"\nwhere = \"status = 'closed'\"
+        tenant = \"tenant\"\ntenant_override = true\nbrake = {{ share = \"off\" }}\n{more}\n"
+    )
+}
+
+async fn due(ebb: &Ebb) {
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    // Only the deletion grows older.
+    ebb.db
+        .execute(
+            "UPDATE users SET deleted_at = deleted_at - interval '91 days' WHERE id = 1;
+             UPDATE ebb.deletion SET deleted_at = deleted_at - interval '91 days', due_at = due_at - interval '91 days'",
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_row_stays_until_its_own_term_is_over_and_what_hangs_on_it_too() {
+    let ebb = Ebb::with(TABLES).await;
+    ebb.apply(&format!("{}{}", orders("365d", ""), users(""))).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let long = OverrideChange::Set {
+        retention: Some(Term::days(1000)),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    set_override(&mut tx, "orders", "t2", &long, false, "test").await.unwrap();
+    tx.commit().await.unwrap();
+    due(&ebb).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shown = show(&mut tx, "users", "1").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(
+        (shown.would_erase["public.orders"], shown.would_erase["public.items"], shown.would_unlink["public.orders"]),
+        (1, 2, 4)
+    );
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "2");
+    let left: String = ebb.db.scalar("SELECT string_agg((id, user_id)::text, ' ' ORDER BY id) FROM orders").await;
+    assert_eq!(
+        left, "(2,) (3,) (4,) (5,) (6,2)",
+        "over; not over; a tenant's longer term; not begun; not closed; of another"
+    );
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM items").await, 10);
+    let details: serde_json::Value = ebb.db.scalar("SELECT details FROM ebb.audit WHERE action = 'erase'").await;
+    assert_eq!(details["tables"], serde_json::json!({ "public.users": 1, "public.orders": 1, "public.items": 2 }));
+    assert_eq!(details["unlinked"], serde_json::json!({ "public.orders": 4 }));
+    // In its own time it goes by its own policy.
+    ebb.db.advance("300 days").await;
+    ebb.db.execute("DELETE FROM items WHERE order_id IN (2, 6)").await;
+    ebb.once("orders").await;
+    assert_eq!(ebb.list("id", "orders").await, "3,4,5");
+}
+
+#[tokio::test]
+async fn a_named_action_yields_to_a_floor_and_to_nothing_else() {
+    let named = "children = [{ table = \"orders\", column = \"user_id\", action = \"delete\" }]";
+    let ebb = Ebb::with(TABLES).await;
+    ebb.apply(&format!("{}{}", orders("365d", "floor = \"200d\""), users(named))).await;
+    due(&ebb).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "orders WHERE user_id IS NULL").await, "2,4", "below the floor, or nobody can say");
+    assert_eq!(ebb.list("id", "orders").await, "2,4,6");
+
+    let ebb = Ebb::with(TABLES).await;
+    ebb.apply(&format!("{}{}", orders("365d", ""), users(named))).await;
+    due(&ebb).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "orders").await, "6");
+}
+
+#[tokio::test]
+async fn a_shorter_policy_keeps_nothing_and_a_link_that_cannot_end_is_refused() {
+    let ebb = Ebb::with(TABLES).await;
+    ebb.apply(&format!("{}{}", orders("30d", ""), users(""))).await;
+    due(&ebb).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "orders").await, "6");
+
+    let ebb = Ebb::with(TABLES).await;
+    ebb.db.execute("ALTER TABLE orders ALTER COLUMN user_id SET NOT NULL").await;
+    let refused = ebb.try_apply(&format!("{}{}", orders("365d", ""), users(""))).await.unwrap_err();
+    assert!(refused.to_string().contains("policy orders keeps its rows for 365d, longer than this one"), "{refused}");
+}
+
+#[tokio::test]
+async fn rows_that_were_kept_do_not_go_until_somebody_agrees() {
+    let ebb = Ebb::with(TABLES).await;
+    // A policy that appears later only keeps more: nobody has to agree.
+    ebb.apply(&users("")).await;
+    ebb.apply(&format!("{}{}", orders("365d", ""), users(""))).await;
+    due(&ebb).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    sqlx::query("UPDATE ebb.policy SET enabled = false WHERE name = 'orders'").execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let finished = ebb.once("users").await;
+    assert!(finished.runs.iter().all(|run| run.status == Status::Failed), "{finished:?}");
+    assert_eq!(ebb.list("id", "orders").await, "1,2,3,4,5,6");
+}

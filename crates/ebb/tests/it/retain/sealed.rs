@@ -1,0 +1,231 @@
+//! Sealed snapshots: the copy is what went, opens with the period's key and with nothing else, and is gone when the key is.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use ebb::Result;
+use ebb::audit::{Period, PeriodKeys};
+use ebb::retain::{Snapshot, open_snapshot};
+use ebb::spine::Status;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::found_in_ebb;
+use crate::harness::{Ebb, run_once};
+
+const SEALED: &str = "snapshot = \"sealed\"\nsnapshot_for = \"30d\"";
+
+impl Ebb {
+    async fn gone(&self, subject: u32) -> Uuid {
+        self.db.execute(&format!("SELECT ebb.delete_subject('users', '{subject}')")).await;
+        let deletion = format!("SELECT id FROM ebb.deletion WHERE policy = 'users' AND subject_id = '{subject}'");
+        let deletion = self.db.scalar(&deletion).await;
+        self.db.advance("91 days").await;
+        // At noon, so that no test runs into the end of a period.
+        self.db
+            .execute(
+                "UPDATE ebb.clock_offset SET shift = shift + ((date_trunc('day', ebb.now() AT TIME ZONE 'UTC')
+                    + interval '36 hours') AT TIME ZONE 'UTC' - ebb.now())",
+            )
+            .await;
+        deletion
+    }
+
+    async fn open(&self, keys: &PeriodKeys, deletion: Uuid) -> Result<Vec<(String, Value)>> {
+        let mut tx = self.engine.database().read().await.unwrap();
+        let snapshot: Snapshot = open_snapshot(&mut tx, keys, deletion, "a test", "tester").await?;
+        tx.commit().await.unwrap();
+        let mut tx = self.engine.database().read().await.unwrap();
+        let mut rows = Vec::new();
+        for part in 0..snapshot.parts() {
+            for line in snapshot.part(&mut tx, part).await?.lines() {
+                let line: Value = serde_json::from_str(line).unwrap();
+                rows.push((line["table"].as_str().unwrap().to_owned(), line["row"].clone()));
+            }
+        }
+        assert_eq!((snapshot.rows, snapshot.complete), (rows.len() as i64, true));
+        Ok(rows)
+    }
+
+    fn key_files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.period_keys().directory()).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn by_table(rows: &[(String, Value)]) -> BTreeMap<String, Vec<String>> {
+    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (table, row) in rows {
+        tables.entry(table.clone()).or_default().push(row.to_string());
+    }
+    tables.values_mut().for_each(|rows| rows.sort());
+    tables
+}
+
+#[tokio::test]
+async fn a_sealed_copy_is_what_went_and_opens_until_its_key_is_destroyed() {
+    let ebb = Ebb::shop(SEALED).await;
+    let deletion = ebb.gone(7).await;
+    let before = "SELECT jsonb_agg(jsonb_build_object('t', t, 'r', r)) FROM (
+        SELECT 'public.users' AS t, row_to_json(n.*) AS r FROM users n WHERE id = 7
+        UNION ALL SELECT 'public.orders', row_to_json(n.*) FROM orders n WHERE user_id = 7
+        UNION ALL SELECT 'public.items', row_to_json(n.*) FROM items n WHERE order_id IN (SELECT id FROM orders WHERE user_id = 7)
+        UNION ALL SELECT 'public.sessions', row_to_json(n.*) FROM sessions n WHERE user_id = 7) AS all_of_it";
+    let before: Value = ebb.db.scalar(before).await;
+    let before: Vec<(String, Value)> = before
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["t"].as_str().unwrap().to_owned(), row["r"].clone()))
+        .collect();
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await, (11, 33, 66, 44));
+    for word in ["secret-7", "Secret Name 7", "10.0.0.7"] {
+        assert_eq!(found_in_ebb(&ebb, word).await, Vec::<String>::new(), "{word} is readable");
+    }
+    let details: Value = ebb.db.scalar("SELECT details FROM ebb.audit WHERE action = 'erase'").await;
+    assert_eq!(details["snapshot"]["rows"], 14);
+
+    let keys = ebb.period_keys();
+    let normal = |rows: &[(String, Value)]| -> BTreeMap<String, Vec<String>> {
+        // jsonb does not keep the order of columns.
+        let sorted = |row: &Value| {
+            let columns: BTreeMap<String, Value> = serde_json::from_value(row.clone()).unwrap();
+            serde_json::to_value(columns).unwrap()
+        };
+        by_table(&rows.iter().map(|(table, row)| (table.clone(), sorted(row))).collect::<Vec<_>>())
+    };
+    let copied = ebb.open(&keys, deletion).await.unwrap();
+    assert_eq!(normal(&copied), normal(&before));
+    let on_record = "SELECT (by_name, details ->> 'reason')::text FROM ebb.audit WHERE action = 'open_snapshot'";
+    assert_eq!(ebb.db.scalar::<String>(on_record).await, "(tester,\"a test\")");
+
+    // Thirty days and at most one more.
+    let until: bool = ebb
+        .db
+        .scalar("SELECT until BETWEEN ebb.now() + interval '30 days' - interval '1 minute' AND ebb.now() + interval '31 days' FROM ebb.snapshot")
+        .await;
+    assert!(until);
+    assert_eq!(ebb.key_files().len(), 1);
+    ebb.db.advance("29 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.open(&keys, deletion).await.unwrap().len(), 14);
+    ebb.db.advance("2 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.key_files(), Vec::<String>::new());
+    let refused = ebb.open(&keys, deletion).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("nobody can open it any more"), "{refused}");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'destroy_key'").await, 1);
+    // A backup of the database does not know that the key is gone, and does not have it either.
+    ebb.db.execute("UPDATE ebb.period_key SET destroyed_at = NULL").await;
+    let refused = ebb.open(&keys, deletion).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("is not there"), "{refused}");
+    run_once(&ebb.engine, &["keep"]).await.unwrap();
+    let left = "SELECT (SELECT count(*) FROM ebb.snapshot) + (SELECT count(*) FROM ebb.snapshot_part)";
+    assert_eq!(ebb.db.scalar::<i64>(left).await, 0, "what nobody can open is not kept");
+}
+
+#[tokio::test]
+async fn a_changed_byte_a_cut_off_part_and_a_copy_in_the_wrong_place_do_not_open() {
+    let ebb = Ebb::shop(SEALED).await;
+    ebb.db.execute("INSERT INTO orders SELECT 90000 + n, 7, NULL, 0 FROM generate_series(1, 21000) n").await;
+    let (large, small) = (ebb.gone(7).await, ebb.gone(8).await);
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 10);
+    let keys = ebb.period_keys();
+    assert_eq!(ebb.open(&keys, large).await.unwrap().len(), 14 + 21_000);
+    let parts = format!("SELECT count(*) FROM ebb.snapshot_part WHERE deletion = '{large}'");
+    assert!(ebb.db.scalar::<i64>(&parts).await > 1);
+    for damage in [
+        format!(
+            "UPDATE ebb.snapshot_part SET sealed = set_byte(sealed, 40, 255 - get_byte(sealed, 40)) WHERE deletion = '{small}'"
+        ),
+        format!(
+            "UPDATE ebb.snapshot SET wrapped = set_byte(wrapped, 40, 255 - get_byte(wrapped, 40)) WHERE deletion = '{small}'"
+        ),
+        format!("DELETE FROM ebb.snapshot_part WHERE deletion = '{small}'"),
+        // Two copies change places.
+        format!(
+            "UPDATE ebb.snapshot s SET wrapped = o.wrapped FROM ebb.snapshot o WHERE s.deletion = '{small}' AND o.deletion = '{large}'"
+        ),
+        format!("UPDATE ebb.snapshot SET policy = 'others' WHERE deletion = '{small}'"),
+    ] {
+        ebb.db.execute("DROP TABLE IF EXISTS s, p; CREATE TABLE s AS TABLE ebb.snapshot; CREATE TABLE p AS TABLE ebb.snapshot_part").await;
+        ebb.db.execute(&damage).await;
+        let refused = ebb.open(&keys, small).await.unwrap_err();
+        assert!(!refused.is_unavailable() && !refused.to_string().contains("secret"), "{damage}: {refused}");
+        ebb.db.execute("TRUNCATE ebb.snapshot, ebb.snapshot_part; INSERT INTO ebb.snapshot TABLE s; INSERT INTO ebb.snapshot_part TABLE p").await;
+    }
+    // The last part says that it is the last.
+    ebb.db
+        .execute(&format!(
+            "DELETE FROM ebb.snapshot_part p USING ebb.snapshot s WHERE s.deletion = '{large}' AND p.deletion = s.deletion AND p.part = s.parts - 1;
+             UPDATE ebb.snapshot SET parts = parts - 1 WHERE deletion = '{large}'"
+        ))
+        .await;
+    let refused = ebb.open(&keys, large).await.unwrap_err();
+    assert!(refused.to_string().contains("is not what was sealed"), "{refused}");
+}
+
+#[tokio::test]
+async fn without_the_periods_key_nothing_is_erased() {
+    let ebb = Ebb::shop(SEALED).await;
+    ebb.gone(1).await;
+    // Made by a process that died before it erased anything: the key is used.
+    let until: ebb::audit::Moment = ebb
+        .db
+        .scalar("SELECT date_trunc('day', (ebb.now() AT TIME ZONE 'UTC') + interval '31 days' - interval '1 microsecond') AT TIME ZONE 'UTC'")
+        .await;
+    let made = ebb.period_keys().create_if_missing(Period::ending(until).unwrap()).unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 11);
+    assert_eq!(ebb.list("key_id", "ebb.period_key").await, made.key_id());
+
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2'); UPDATE users SET deleted_at = deleted_at - interval '91 days' WHERE id = 2; UPDATE ebb.deletion SET deleted_at = deleted_at - interval '91 days', due_at = ebb.now() WHERE subject_id = '2'").await;
+    let failed = async |ebb: &Ebb| {
+        let finished = ebb.once("users").await;
+        let erase = finished.runs.into_iter().find(|run| run.unit.starts_with("erase/")).unwrap();
+        assert_eq!((erase.status, ebb.rows().await.0), (Status::Failed, 11), "{erase:?}");
+        erase.note.unwrap()
+    };
+    let file = ebb.period_keys().directory().join(format!("{}.key", made.period()));
+    let (directory, away) = (file.parent().unwrap(), file.with_extension("away"));
+    fs::rename(&file, &away).unwrap();
+    let said = failed(&ebb).await;
+    assert!(said.contains("nothing is erased without its key") && said.contains("is not there"), "{said}");
+    let doctor = ebb
+        .engine
+        .doctor(&ebb::doctor::Questions {
+            wanted: Vec::new(),
+            host_time: jiff::Timestamp::now(),
+            role: None,
+            embedded: false,
+        })
+        .await
+        .unwrap();
+    assert!(doctor.findings.iter().any(|found| found.check == "audit" && found.evidence.contains("is not there")));
+    // Another key of that name, as a node with a directory of its own would have made.
+    ebb.period_keys().create_if_missing(made.period()).unwrap();
+    let said = failed(&ebb).await;
+    assert!(said.contains("is not the one that node"), "{said}");
+    fs::remove_file(&file).unwrap();
+    let elsewhere = directory.with_extension("elsewhere");
+    fs::rename(directory, &elsewhere).unwrap();
+    let said = failed(&ebb).await;
+    assert!(said.contains("nothing is erased without its key"), "{said}");
+    fs::rename(&elsewhere, directory).unwrap();
+    fs::rename(&away, &file).unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 10);
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.snapshot WHERE complete").await, 2);
+}
+
+#[tokio::test]
+async fn a_policy_that_keeps_copies_needs_somewhere_to_keep_keys() {
+    let ebb = Ebb::with(super::SHOP).await;
+    let bare = ebb::Engine::new(ebb.db.open(), ebb::Keys::default());
+    let refused = bare.apply(&crate::harness::wanted(&super::users(SEALED)).unwrap(), false, "test").await.unwrap_err();
+    assert!(refused.hint().unwrap().contains("period_keys"), "{refused}");
+}
