@@ -63,8 +63,7 @@ const CONNECTIONS: u32 = 16;
 #[derive(Clone)]
 pub(crate) struct Surface {
     pub(crate) engine: Engine,
-    metrics: PrometheusHandle,
-    prefix: Arc<str>,
+    metrics: Arc<health::Exposition>,
     pub(crate) gate: Arc<auth::Gate>,
     trusted_proxies: Arc<[Network]>,
     trust: Option<Arc<trust::Trust>>,
@@ -82,8 +81,7 @@ impl Surface {
             stage: stream::Stage::new(engine.clone(), shutdown.clone()),
             trust: trust::Trust::new(&config.audit).map(Arc::new),
             engine,
-            metrics,
-            prefix: config.metrics.prefix.as_str().into(),
+            metrics: Arc::new(health::Exposition::new(metrics, &config.metrics.prefix)),
             gate: Arc::new(gate),
             trusted_proxies: config.http.trusted_proxies.clone().into(),
             upcoming: Arc::default(),

@@ -192,3 +192,33 @@ async fn an_event_shows_all_its_attempts_and_what_was_answered() {
         site.database.scalar(&format!("SELECT response::text FROM ebb.event_history WHERE id = '{id}'")).await;
     assert!(!kept.contains("\"at\""), "{kept}");
 }
+
+/// Few are counted as they are; of many the figure that a node kept last is told, and a fresh look counts them all.
+#[tokio::test]
+async fn many_events_are_told_from_figures_that_are_kept() {
+    let site = Site::new().await;
+    let token = site.token(Role::Operate).await;
+    // Before there is a sink: whoever hears of it has heard of the pause.
+    site.database.execute("INSERT INTO ebb.pause (name, paused_by) VALUES ('events', 'test')").await;
+    Shell::new(&site.database, SINKS).ok(&["apply", "--yes"]);
+    site.database
+        .execute(
+            "INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, body)
+             SELECT gen_random_uuid(), 'quiet', t, t, t, '{}' FROM generate_series(1, 1200), (SELECT now() - interval '1 minute' AS t) AS at;
+             INSERT INTO ebb.event (id, sink, due_at, ready_at, created_at, body)
+             SELECT gen_random_uuid(), 'hook', t, t, t, '{}' FROM generate_series(1, 5), (SELECT now() - interval '1 minute' AS t) AS at;
+             INSERT INTO ebb.sample (at, metric, labels, value)
+             SELECT now() + interval '1 hour', 'events_due', jsonb_build_object('sink', sink), 50000 FROM unnest(ARRAY['quiet', 'hook']) AS sink",
+        )
+        .await;
+    let due = |query: &'static str| {
+        let (site, token) = (&site, &token);
+        async move {
+            let status = site.get(&format!("/v1/status{query}"), token).await.json();
+            let sinks = status["events"]["sinks"].as_array().unwrap().clone();
+            sinks.into_iter().map(|sink| (sink["sink"].clone(), sink["due"].clone())).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(due("").await, [(json!("hook"), json!(5)), (json!("quiet"), json!(50_000))]);
+    assert_eq!(due("?fresh=true").await, [(json!("hook"), json!(5)), (json!("quiet"), json!(1_200))]);
+}
