@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::adopt::referrers::Moved;
+use super::adopt::moved::Moved;
 use super::adopt::store::{self, Adoption};
 use super::adopt::{After, Plan, Progress, Session, execute, prepare_session, prove, short};
 use super::{split, store as partitions};

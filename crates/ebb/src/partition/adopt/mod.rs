@@ -3,6 +3,7 @@
 
 mod fill;
 pub(crate) mod guard;
+pub(crate) mod moved;
 mod plan;
 mod preflight;
 pub(crate) mod referrers;

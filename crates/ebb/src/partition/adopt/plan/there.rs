@@ -5,7 +5,7 @@ use super::names::Names;
 use super::{BOUND, Composer, How, Step, unread, using_index};
 use crate::Result;
 use crate::partition::adopt::guard;
-use crate::partition::adopt::referrers::Moved;
+use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::subject::with_column;
 use crate::pg::{Ident, Literal};
 
