@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -104,8 +104,21 @@ impl Browser {
 
     /// What a person reads in the first element that a selector names; waits for it.
     pub(crate) async fn text(&self, css: &str) -> String {
-        let element = self.find(css).await;
-        self.command(Method::GET, &format!("/element/{element}/text"), None).await.as_str().unwrap().to_owned()
+        let until = Instant::now() + WITHIN;
+        loop {
+            let element = self.find(css).await;
+            let text = self.command(Method::GET, &format!("/element/{element}/text"), None).await;
+            match text.as_str() {
+                Some(text) => return text.to_owned(),
+                // The page that had it was just left.
+                None => assert!(Instant::now() < until, "{css}: {text}"),
+            }
+        }
+    }
+
+    /// Waits until an element says something, for instance on the page that a click leads to.
+    pub(crate) async fn says(&self, css: &str, text: &str) {
+        eventually(WITHIN, || async { self.text(css).await == text }).await;
     }
 
     pub(crate) async fn has(&self, css: &str) -> bool {
@@ -115,13 +128,16 @@ impl Browser {
 
     pub(crate) async fn click(&self, css: &str) {
         let element = self.find(css).await;
-        self.command(Method::POST, &format!("/element/{element}/click"), Some(json!({}))).await;
+        let clicked = self.command(Method::POST, &format!("/element/{element}/click"), Some(json!({}))).await;
+        assert!(clicked.get("error").is_none(), "{css}: {clicked}");
     }
 
     /// Types into a field.
     pub(crate) async fn fill(&self, css: &str, text: &str) {
         let element = self.find(css).await;
-        self.command(Method::POST, &format!("/element/{element}/value"), Some(json!({ "text": text }))).await;
+        let filled =
+            self.command(Method::POST, &format!("/element/{element}/value"), Some(json!({ "text": text }))).await;
+        assert!(filled.get("error").is_none(), "{css}: {filled}");
     }
 
     /// What a function body returns that runs in the page.
@@ -149,9 +165,15 @@ impl Browser {
     }
 
     async fn find(&self, css: &str) -> String {
-        eventually(WITHIN, || self.has(css)).await;
-        let found = self.command(Method::POST, "/element", Some(by(css))).await;
-        found[ELEMENT].as_str().unwrap_or_else(|| panic!("{css}: {found}")).to_owned()
+        let until = Instant::now() + WITHIN;
+        loop {
+            let found = self.command(Method::POST, "/element", Some(by(css))).await;
+            match found[ELEMENT].as_str() {
+                Some(element) => return element.to_owned(),
+                None => assert!(Instant::now() < until, "{css}: {found}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     async fn command(&self, method: Method, path: &str, body: Option<Value>) -> Value {
@@ -166,7 +188,9 @@ impl Browser {
         }
         let answer: Value = request.send().await.unwrap().json().await.unwrap();
         let value = answer["value"].clone();
-        assert!(value.get("error").is_none_or(|error| error == "no such element"), "{path}: {value}");
+        // What a page does not have yet, or does not have any more, is the caller's to wait for.
+        let passing = |error: &Value| error == "no such element" || error == "stale element reference";
+        assert!(value.get("error").is_none_or(passing), "{path}: {value}");
         value
     }
 }

@@ -178,7 +178,7 @@ async fn a_person_restores_an_account_without_javascript() {
     assert_eq!(plain.text("h1").await, "Keep your account?");
     assert_eq!(warned.state(4).await, "warned");
     plain.click("button").await;
-    assert_eq!(plain.text("h1").await, "Your account is back");
+    plain.says("h1", "Your account is back").await;
     plain.photograph("restored-dark").await;
     assert_eq!(warned.state(4).await, "restored");
     drop(plain);
