@@ -94,7 +94,7 @@ async fn what_is_missing_is_named() {
 }
 
 async fn gzipped(site: &Site, token: &str, plain: &[u8]) -> Answer {
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(plain).unwrap();
     let request = site.request(Method::POST, "/api/v1/lineage/batch", token);
     let request = request.header("content-type", "application/json").header("content-encoding", "gzip");
@@ -109,7 +109,8 @@ async fn bodies_may_be_packed_and_are_bounded_unpacked() {
     assert_eq!(gzipped(&site, &token, batch.as_bytes()).await.status, 200);
     assert_eq!(kept(&site).await, 1);
     // A megabyte is the limit, also for what is small until it is unpacked.
-    let bomb = format!("[\"{}\"]", "a".repeat(200 << 20));
+    // Packed it fits into one write, or the server could hang up on whoever is still sending.
+    let bomb = format!("[\"{}\"]", "a".repeat(16 << 20));
     assert_eq!(gzipped(&site, &token, bomb.as_bytes()).await.problem(), "too-large");
     let large = json!([{ "x": "a".repeat(1 << 20) }]);
     // The server may close while the rest is still on its way.
