@@ -169,8 +169,9 @@ async fn claims_across_the_moment_of_expiry_lie_a_term_apart() {
         firsts.sort_by(|a, b| a.0.total_cmp(&b.0));
         assert!(firsts.len() > 10, "only {} claims were first", firsts.len());
         for pair in firsts.windows(2) {
-            // The next one's claim fell before its `after`, this one's after its `before`.
-            assert!(pair[1].1 - pair[0].0 >= 0.040, "two firsts inside one term: {pair:?}");
+            // Each claimed somewhere between its `before` and its `after`, and who asked first may have claimed last.
+            let apart = (pair[1].1 - pair[0].0).max(pair[0].1 - pair[1].0);
+            assert!(apart >= 0.040, "two firsts inside one term: {pair:?}");
         }
     }
 }
