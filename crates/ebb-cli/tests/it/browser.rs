@@ -127,17 +127,26 @@ impl Browser {
     }
 
     pub(crate) async fn click(&self, css: &str) {
-        let element = self.find(css).await;
-        let clicked = self.command(Method::POST, &format!("/element/{element}/click"), Some(json!({}))).await;
-        assert!(clicked.get("error").is_none(), "{css}: {clicked}");
+        self.act(css, "click", json!({})).await;
     }
 
     /// Types into a field.
     pub(crate) async fn fill(&self, css: &str, text: &str) {
-        let element = self.find(css).await;
-        let filled =
-            self.command(Method::POST, &format!("/element/{element}/value"), Some(json!({ "text": text }))).await;
-        assert!(filled.get("error").is_none(), "{css}: {filled}");
+        self.act(css, "value", json!({ "text": text })).await;
+    }
+
+    /// Does something to an element; once more where the page that had it was just left.
+    async fn act(&self, css: &str, what: &str, how: Value) {
+        let until = Instant::now() + WITHIN;
+        loop {
+            let element = self.find(css).await;
+            let done = self.command(Method::POST, &format!("/element/{element}/{what}"), Some(how.clone())).await;
+            match done.get("error").and_then(Value::as_str) {
+                None => return,
+                Some("stale element reference") => assert!(Instant::now() < until, "{css}: {done}"),
+                Some(_) => panic!("{css}: {done}"),
+            }
+        }
     }
 
     /// What a function body returns that runs in the page.
