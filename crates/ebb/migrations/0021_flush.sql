@@ -1,5 +1,5 @@
 -- What a handler flushes: changes of one holder on one policy's resources, each name once. The same locks in the same
--- order as ebb.apply_refs, which takes any mix of them, at about half the cost. Answers with the increfs that came too late.
+-- order as ebb.apply_refs, which takes any mix of them, for less. Answers with the increfs that came too late.
 CREATE FUNCTION ebb.apply_refs_of(resources text, holder uuid, increfs text[], decrefs text[])
 RETURNS TABLE (late text, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$

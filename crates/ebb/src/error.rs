@@ -145,6 +145,11 @@ impl Error {
         self.0.kind == Kind::Unavailable
     }
 
+    /// Somebody held what it needed, for a moment: a lock that was waited for too long, a deadlock, a conflict.
+    pub(crate) fn is_contended(&self) -> bool {
+        matches!(self.sqlstate().as_deref(), Some("55P03" | "40P01" | "40001"))
+    }
+
     /// The five-character SQLSTATE, when PostgreSQL said no.
     pub fn sqlstate(&self) -> Option<String> {
         let source = self.0.source.as_ref()?.downcast_ref::<sqlx::Error>()?;

@@ -2,6 +2,7 @@
 //! that can be arranged, so that neither the caller nor Ebb needs rights on the table. Invariant: it changes only the
 //! columns that the policy names, of the one row that the key names.
 
+use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
@@ -11,10 +12,21 @@ use crate::Result;
 use crate::pg::{Ident, Literal};
 use crate::policy::Subjects;
 
-/// The function's name: that of the policy where it fits.
+/// The function's name.
 pub(crate) fn name(policy: &str) -> String {
-    let name = format!("subject:{policy}");
-    if name.len() <= 63 { name } else { format!("subject:{}", &policy[..55]) }
+    named("subject", policy)
+}
+
+/// What the database calls something of a policy: after the policy where 63 bytes allow, otherwise after its beginning and
+/// a fingerprint of the whole, so that no two policies share it. A policy's name is ASCII and has no `~`.
+pub(super) fn named(what: &str, policy: &str) -> String {
+    let name = format!("{what}:{policy}");
+    if name.len() <= 63 {
+        return name;
+    }
+    let fingerprint = hex::encode(&Sha256::digest(policy)[..6]);
+    let beginning: String = name.chars().take(62 - fingerprint.len()).collect();
+    format!("{beginning}~{fingerprint}")
 }
 
 /// Creates or replaces it; the owner of the table gets it where the caller may give it away.
@@ -116,4 +128,19 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         id = id_sql(&root.key, "n"),
         moment = root.time.moment(&format!("n.{deleted_at}"), &root.zone),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_policies_share_a_name_in_the_database() {
+        assert_eq!(named("mark", "users"), "mark:users");
+        let long = |last: char| format!("{}{last}", "p".repeat(62));
+        for what in ["subject", "mark"] {
+            let (one, other) = (named(what, &long('a')), named(what, &long('b')));
+            assert!(one != other && one.len() == 63 && other.len() == 63, "{one} {other}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
+use super::function::named;
 use super::store::rows::id_sql;
 use super::store::{self, triggers};
 use crate::pg::{Ident, Literal};
@@ -13,8 +14,7 @@ use crate::{Error, Result};
 
 /// The name of a policy's trigger and, in the ebb schema, of its function.
 fn name(policy: &str) -> String {
-    let name = format!("mark:{policy}");
-    if name.len() <= 63 { name } else { format!("mark:{}", &policy[..58]) }
+    named("mark", policy)
 }
 
 /// Puts the trigger where the policy wants it, and takes it away everywhere else.

@@ -1,5 +1,5 @@
 //! Writes down how deliveries ended, many in a transaction: while one commit is under way the next batch gathers, and
-//! where several end at once, a moment longer: a transaction costs the server as much as fifty lines in it.
+//! where several end at once, a moment longer: a transaction costs more than a line in it.
 //! Invariants: an answer is kept until it is written or its claim is another's; one that cannot be written does not keep
 //! the others from it.
 
@@ -78,7 +78,7 @@ async fn write(database: &Database, batch: &[Record], node: &str) -> Written {
     loop {
         match try_write(database, batch, node).await {
             Ok(written) => return written,
-            Err(error) if error.is_unavailable() || batch.len() == 1 && locked(&error) => {
+            Err(error) if error.is_unavailable() || batch.len() == 1 && error.is_contended() => {
                 tracing::debug!(error = %error, "Could not write down deliveries; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
@@ -86,11 +86,6 @@ async fn write(database: &Database, batch: &[Record], node: &str) -> Written {
             Err(error) => return apart(database, batch, node, error).await,
         }
     }
-}
-
-/// Somebody holds the event's row, as whoever erases its subject does for a moment.
-fn locked(error: &Error) -> bool {
-    matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "40001"))
 }
 
 /// One answer that cannot be written must not take the others with it.

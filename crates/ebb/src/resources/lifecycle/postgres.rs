@@ -272,7 +272,7 @@ impl Flusher {
         let (until, mut pause) = (Instant::now() + PATIENCE, GATHER);
         loop {
             match self.flush().await {
-                Err(error) if passes(&error) && Instant::now() + pause < until => {
+                Err(error) if (error.is_unavailable() || error.is_contended()) && Instant::now() + pause < until => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -353,12 +353,6 @@ impl Flusher {
         // Closing lets go of everything, whatever could not be written before.
         closed.await.or(flushed)
     }
-}
-
-/// Whether an error is gone by itself: a lock that was waited for too long, or a database out of reach.
-fn passes(error: &Error) -> bool {
-    const LOCKED: [&str; 3] = ["55P03", "40P01", "40001"];
-    error.is_unavailable() || error.sqlstate().is_some_and(|state| LOCKED.contains(&state.as_str()))
 }
 
 /// The beats of a holder.
