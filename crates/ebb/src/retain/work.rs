@@ -149,7 +149,7 @@ impl RetainWork {
         }
         let pacer = match self.policy.batch {
             BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
-            BatchSize::Adaptive => Pacer::adaptive(100, 1, 5_000).alone_for(ERASE_ALONE_FOR),
+            BatchSize::Adaptive => Pacer::adaptive(250, 1, 5_000).alone_for(ERASE_ALONE_FOR),
         };
         let copier = self.copier()?;
         if let Some(copier) = copier.as_ref().filter(|_| due > 0) {
