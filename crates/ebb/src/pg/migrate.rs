@@ -48,6 +48,7 @@ const MIGRATIONS: &[Migration] = migrations![
     20 "0020_subjects",
     21 "0021_flush",
     22 "0022_refs",
+    23 "0023_closed",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -111,6 +111,7 @@ async fn a_tenant_has_warnings_and_words_of_its_own() {
     site.database.execute(TABLES).await;
     site.database.execute("ALTER TABLE users ADD email text").await;
     let warned = "warn_before = [\"30d\", \"3d\"]\ncontact = { email = \"email\" }\nnotify = \"mail\"\n\
+        restore_url = \"https://app.example.test/restore?token={token}\"\n\
         [sinks.mail]\ntype = \"smtp\"\nhost = \"127.0.0.1\"\nfrom = \"no-reply@example.test\"\n";
     Shell::new(&site.database, &format!("{USERS}{warned}")).ok(&["apply", "--yes"]);
     let admin = site.token(Role::Admin).await;
