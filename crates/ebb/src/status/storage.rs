@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::store;
+use super::store::{self, PolicyRow};
 use crate::audit::Moment;
 use crate::pg::{Database, catalog};
 use crate::policy::{Kind, Spec};
@@ -62,10 +62,18 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
     let policies = store::policies(&mut tx).await?;
     let units = store::units(&mut tx).await?;
     let tenants = store::tenant_storage(&mut tx).await?;
-    let mut all = Vec::new();
-    for row in policies {
+    let works = |row: &PolicyRow| {
         let table = row.spec.as_object().and_then(table_of).map(str::to_owned);
-        let Some(table) = table.filter(|_| Kind::parse(&row.kind).is_ok_and(Kind::is_work)) else { continue };
+        table.filter(|_| Kind::parse(&row.kind).is_ok_and(Kind::is_work))
+    };
+    let policies: Vec<(PolicyRow, String)> =
+        policies.into_iter().filter_map(|row| works(&row).map(|table| (row, table))).collect();
+    let named = catalog::named(&mut tx, policies.iter().map(|(_, table)| table.as_str())).await?;
+    let oids: Vec<u32> =
+        policies.iter().filter_map(|(_, table)| named.find(table).ok().flatten()).map(|table| table.oid).collect();
+    let sizes = store::storage(&mut tx, &oids).await?;
+    let mut all = Vec::new();
+    for (row, table) in policies {
         let pending = units.iter().filter(|unit| unit.policy == row.name).filter_map(|unit| unit.pending);
         let mut storage = PolicyStorage {
             policy: row.name.clone(),
@@ -78,9 +86,9 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
             problem: None,
             tenants: tenants.iter().filter(|tenant| tenant.policy == row.name).cloned().collect(),
         };
-        match catalog::table(&mut tx, &table).await {
+        match named.table(&mut tx, &table).await {
             Ok(found) => {
-                let sums = store::storage(&mut tx, found.oid).await?;
+                let sums = sizes.get(&found.oid).copied().unwrap_or_default();
                 (storage.leaves, storage.rows) = (sums.leaves as u64, sums.rows as u64);
                 (storage.table_bytes, storage.index_bytes) = (sums.table_bytes as u64, sums.index_bytes as u64);
             }

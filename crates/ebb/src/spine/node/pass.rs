@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
-use super::{Node, REFRESH_WITHIN, TICK};
+use super::{Node, TICK};
 use crate::pg::answered;
 use crate::spine::options::Finished;
 use crate::spine::service::Service;
@@ -99,7 +99,7 @@ impl Node {
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
         self.look(false).await?;
-        answered(REFRESH_WITHIN, self.refresh()).await?;
+        self.refresh().await?;
         self.look(false).await?;
         Ok(())
     }
