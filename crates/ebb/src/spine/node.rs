@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -203,7 +204,7 @@ impl Node {
         self.heartbeat().await?;
         let stale = self.refreshed.is_none_or(|at| at.elapsed() > self.options.poll);
         if stale || self.seen_change != Some(controls.change) {
-            self.refresh().await?;
+            self.refresh().boxed().await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
@@ -229,8 +230,8 @@ impl Node {
     async fn refresh(&mut self) -> Result<()> {
         let beat = self.options.lease / 3;
         let agenda = {
-            let reading = answered(REFRESH_WITHIN, self.read());
-            tokio::pin!(reading);
+            // On the heap: whoever polls a node has a stack of its own size.
+            let mut reading = answered(REFRESH_WITHIN, self.read()).boxed();
             loop {
                 tokio::select! {
                     agenda = &mut reading => break agenda?,

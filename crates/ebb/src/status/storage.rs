@@ -1,6 +1,8 @@
 //! `ebb status --storage`: what the tables of each policy take, from figures that the server keeps anyway. Invariant: no
 //! table is read, so that it costs the same for any size.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::store::{self, PolicyRow};
@@ -72,9 +74,15 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
     let oids: Vec<u32> =
         policies.iter().filter_map(|(_, table)| named.find(table).ok().flatten()).map(|table| table.oid).collect();
     let sizes = store::storage(&mut tx, &oids).await?;
+    let mut pending: HashMap<&str, u64> = HashMap::new();
+    for unit in &units {
+        if let Some(rows) = unit.pending {
+            *pending.entry(&unit.policy).or_default() += rows.max(0) as u64;
+        }
+    }
     let mut all = Vec::new();
     for (row, table) in policies {
-        let pending = units.iter().filter(|unit| unit.policy == row.name).filter_map(|unit| unit.pending);
+        let pending = pending.get(row.name.as_str()).copied();
         let mut storage = PolicyStorage {
             policy: row.name.clone(),
             table: table.clone(),
@@ -82,7 +90,7 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
             rows: 0,
             table_bytes: 0,
             index_bytes: 0,
-            pending: pending.map(|rows| rows.max(0) as u64).reduce(|a, b| a + b),
+            pending,
             problem: None,
             tenants: tenants.iter().filter(|tenant| tenant.policy == row.name).cloned().collect(),
         };

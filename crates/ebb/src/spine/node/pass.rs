@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::{Node, TICK};
@@ -99,7 +100,7 @@ impl Node {
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
         self.look(false).await?;
-        self.refresh().await?;
+        self.refresh().boxed().await?;
         self.look(false).await?;
         Ok(())
     }
