@@ -67,7 +67,7 @@ pub(crate) struct Surface(Arc<Inside>);
 /// What is behind it.
 pub(crate) struct Inside {
     pub(crate) engine: Engine,
-    metrics: health::Exposition,
+    metrics: Arc<health::Exposition>,
     pub(crate) gate: Arc<auth::Gate>,
     trusted_proxies: Vec<Network>,
     trust: Option<Arc<trust::Trust>>,
@@ -93,7 +93,7 @@ impl Surface {
             stage: stream::Stage::new(engine.clone(), shutdown.clone()),
             trust: trust::Trust::new(&config.audit).map(Arc::new),
             engine,
-            metrics: health::Exposition::new(metrics, &config.metrics.prefix),
+            metrics: Arc::new(health::Exposition::new(metrics, &config.metrics.prefix)),
             gate: Arc::new(gate),
             trusted_proxies: config.http.trusted_proxies.clone(),
             upcoming: Arc::default(),
