@@ -47,6 +47,7 @@ const MIGRATIONS: &[Migration] = migrations![
     19 "0019_snapshot",
     20 "0020_subjects",
     21 "0021_flush",
+    22 "0022_refs",
     23 "0023_claims",
 ];
 

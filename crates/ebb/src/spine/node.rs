@@ -61,6 +61,17 @@ async fn note_rests(shared: &Shared) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
+/// Which of the free units a look takes.
+#[derive(Clone, Copy, PartialEq)]
+enum Take {
+    /// What is due of the users' policies: in its first second a node leaves Ebb's own housekeeping alone.
+    DuePolicies,
+    /// What is due.
+    Due,
+    /// Due or not.
+    All,
+}
+
 /// A run that this node has going.
 struct Running {
     generation: i64,
@@ -73,6 +84,7 @@ pub struct Node {
     roster: Arc<dyn Roster>,
     options: NodeOptions,
     id: Uuid,
+    began: Instant,
     agenda: BTreeMap<String, Arc<dyn Work>>,
     pacing: Pacing,
     seen_change: Option<i64>,
@@ -90,6 +102,7 @@ impl Node {
             roster,
             options,
             id: Uuid::new_v4(),
+            began: Instant::now(),
             agenda: BTreeMap::new(),
             pacing: Pacing::default(),
             seen_change: None,
@@ -202,13 +215,14 @@ impl Node {
         let controls = self.look(hears).await?;
         // Before the catalog is read: that may take its time.
         self.heartbeat().await?;
+        let take = if self.began.elapsed() < TICK { Take::DuePolicies } else { Take::Due };
         let stale = self.refreshed.is_none_or(|at| at.elapsed() > self.options.poll);
         if stale || self.seen_change != Some(controls.change) {
             self.refresh().boxed().await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
-        answered(ANSWER_WITHIN, self.claim(false)).await?;
+        answered(ANSWER_WITHIN, self.claim(take)).await?;
         Ok(())
     }
 
@@ -309,8 +323,8 @@ impl Node {
         Ok(())
     }
 
-    /// Leases what is due and free, and starts it.
-    async fn claim(&mut self, not_due: bool) -> Result<usize> {
+    /// Leases what is free and wanted, and starts it.
+    async fn claim(&mut self, take: Take) -> Result<usize> {
         let now = self.shared.now();
         let candidates: Vec<String> = self
             .agenda
@@ -318,6 +332,7 @@ impl Node {
             .filter(|work| {
                 let unit = work.unit();
                 !self.running.contains_key(unit)
+                    && (take != Take::DuePolicies || work.stored().is_some())
                     && self.shared.paused(&unit.policy).is_none()
                     && work.closed_until(now).is_none()
             })
@@ -332,7 +347,7 @@ impl Node {
             node: &self.options.name,
             term: self.options.lease,
             limit: 64,
-            not_due,
+            not_due: take == Take::All,
         };
         let mut tx = self.shared.database.read().await?;
         let claims = store::claim(&mut tx, wish).await?;

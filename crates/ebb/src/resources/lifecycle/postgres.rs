@@ -22,7 +22,7 @@ use crate::pg::{Database, answered};
 use crate::{Error, Result};
 
 /// Changes in one transaction.
-const AT_ONCE: usize = 5_000;
+const AT_ONCE: usize = 10_000;
 /// How long changes gather before they are written, unless somebody waits for them.
 const GATHER: Duration = Duration::from_millis(50);
 /// The longest rest between two tries while the database is away.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
-use super::{Node, TICK};
+use super::{Node, TICK, Take};
 use crate::pg::answered;
 use crate::spine::options::Finished;
 use crate::spine::service::Service;
@@ -74,7 +74,7 @@ impl Node {
             let all = std::mem::take(&mut self.agenda);
             self.agenda =
                 all.iter().filter(|(unit, _)| todo.contains(unit)).map(|(u, w)| (u.clone(), w.clone())).collect();
-            let claimed = answered(ANSWER_WITHIN, self.claim(true)).await;
+            let claimed = answered(ANSWER_WITHIN, self.claim(Take::All)).await;
             self.agenda = all;
             claimed?;
             todo.retain(|unit| !self.running.keys().any(|running| running.to_string() == *unit));
