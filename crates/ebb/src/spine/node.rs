@@ -218,7 +218,7 @@ impl Node {
         let take = if self.began.elapsed() < TICK { Take::DuePolicies } else { Take::Due };
         let stale = self.refreshed.is_none_or(|at| at.elapsed() > self.options.poll);
         if stale || self.seen_change != Some(controls.change) {
-            self.refresh().boxed().await?;
+            self.refresh(hears).boxed().await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
@@ -241,7 +241,7 @@ impl Node {
     }
 
     /// Takes up policies and catalog as they are now. That may take its time, and leases are prolonged meanwhile.
-    async fn refresh(&mut self) -> Result<()> {
+    async fn refresh(&mut self, hears: bool) -> Result<()> {
         let beat = self.options.lease / 3;
         let agenda = {
             // On the heap: whoever polls a node has a stack of its own size.
@@ -250,7 +250,7 @@ impl Node {
                 tokio::select! {
                     agenda = &mut reading => break agenda?,
                     () = tokio::time::sleep(beat) => {
-                        self.look(false).await?;
+                        self.look(hears).await?;
                         self.heartbeat().await?;
                     }
                 }

@@ -100,7 +100,7 @@ impl Node {
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
         self.look(false).await?;
-        self.refresh().boxed().await?;
+        self.refresh(false).boxed().await?;
         self.look(false).await?;
         Ok(())
     }

@@ -141,26 +141,6 @@ async fn a_partition_goes_when_all_of_it_is_due_and_not_a_moment_before() {
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.detached").await, 0);
 }
 
-/// Seconds of 2001-09-09 got a tenth digit that day: as text, 999999999 comes after 1000000001.
-#[tokio::test]
-async fn the_newest_row_is_the_newest_by_time_and_not_by_its_text() {
-    let ebb = partitioned("bigint").await;
-    ebb.set_clock("2001-09-10 00:00:00+00").await;
-    ebb.apply(&policy(&format!("{MONTHLY}\nunit = \"s\"\nkeep = \"2mo\""))).await;
-    maintain(&ebb).await;
-    ebb.db.execute("INSERT INTO public.p VALUES (1, 999999999), (2, 1000000001), (3, 999999000)").await;
-    ebb.set_clock("2001-12-02 00:00:00+00").await;
-    let runs = maintain(&ebb).await;
-    assert_eq!(runs[0].rows, 3, "{runs:?}");
-    let record: (String, String) = sqlx::query_as(
-        "SELECT extract(epoch FROM due_from)::int8::text, extract(epoch FROM due_to)::int8::text FROM ebb.audit WHERE action = 'drop_partition'",
-    )
-    .fetch_one(ebb.db.pool())
-    .await
-    .unwrap();
-    assert_eq!(record, ("999999000".to_owned(), "1000000001".to_owned()));
-}
-
 #[tokio::test]
 async fn a_local_day_is_over_when_it_is_over_there() {
     let ebb = partitioned("timestamp").await;
