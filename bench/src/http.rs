@@ -51,7 +51,7 @@ impl Site {
         let token = token::create(&mut tx, "bench", Role::Admin, None, "bench").await?.token;
         tx.commit().await?;
         let config = "[http]\nlisten = \"127.0.0.1:0\"\nrate_limit = \"1000000/s\"\n";
-        let mut node = Node::spawn(&binary()?, &bed.server.url(bed.database.name()), config, &["run"]);
+        let mut node = Node::spawn(&binary()?, bed.database.socket_url(), config, &["run"]);
         let line = node.wait_for_line("Ebb is up", Duration::from_secs(60)).await;
         let up: serde_json::Value = serde_json::from_str(&line)?;
         let address = up["http"].as_str().ok_or("the node does not say where it listens")?.to_owned();
@@ -65,7 +65,7 @@ fn binary() -> Result<PathBuf> {
     if Path::new(&binary).exists() { Ok(binary) } else { Err("build the node first: cargo build -p ebb-cli".into()) }
 }
 
-/// One side of a comparison: a connection, to the database or to the node.
+/// One side of a comparison: a connection, to the database or to whoever answers HTTP.
 enum Side {
     Driver(PgConnection),
     Http(Client),
@@ -74,34 +74,97 @@ enum Side {
 async fn claims() -> Result<Vec<Goal>> {
     let site = Site::new(Bed::new().await?).await?;
     let url = site.bed.database.socket_url();
-    let (mut drivers, mut clients) = (Vec::new(), Vec::new());
+    let bare = bare(url)?;
+    let (mut drivers, mut clients, mut bares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         drivers.push(Side::Driver(PgConnection::connect(url).await?));
         clients.push(Side::Http(Client::connect(&site.address, &site.token).await?));
+        bares.push(Side::Http(Client::connect(&bare, &site.token).await?));
     }
+    let mut sides = [drivers, clients, bares];
     let mut goals = Vec::new();
     let mut seed = 1;
     for (name, keys, least) in [("POST /v1/once", 1, 0.6), ("a batch of 1,000", BATCH_KEYS, 0.8)] {
-        let mut pairs = Vec::new();
+        let mut rounds = Vec::new();
         for round in 0..=ROUNDS {
-            let mut rates = [0.0; 2];
-            for turn in 0..2 {
-                let side = (round + turn) % 2;
-                let connections = if side == 0 { &mut drivers } else { &mut clients };
-                rates[side] = slice(connections, keys, seed).await?;
+            let mut rates = [0.0; 3];
+            for turn in 0..3 {
+                let side = (round + turn) % 3;
+                rates[side] = slice(&mut sides[side], keys, seed).await?;
                 seed += CONNECTIONS as u64;
             }
             // The first round warms plans and caches.
             if round > 0 {
-                pairs.push((rates[0], rates[1]));
+                rounds.push(rates);
             }
         }
-        let middle = |of: fn(&(f64, f64)) -> f64| median(pairs.iter().map(of).collect());
-        println!("http {name}: {:.0} claims/s of {:.0} from a driver", middle(|pair| pair.1), middle(|pair| pair.0));
-        let ratio = middle(|(driver, http)| http / driver);
+        let middle = |of: &dyn Fn(&[f64; 3]) -> f64| median(rounds.iter().map(of).collect());
+        println!(
+            "http {name}: {:.0} claims/s of {:.0} from a driver, {:.0} by a bare handler",
+            middle(&|rates| rates[1]),
+            middle(&|rates| rates[0]),
+            middle(&|rates| rates[2])
+        );
+        let ratio = middle(&|[driver, http, _]| http / driver);
         goals.push(Goal::at_least(format!("http: {name}, claims/s over the same from a driver"), ratio, least));
+        let floor = middle(&|[driver, _, bare]| bare / driver);
+        goals.push(Goal::beside(format!("http: {name}, by a bare handler of the same statement"), floor));
     }
     Ok(goals)
+}
+
+/// What HTTP costs by itself: handlers that read the key, run the very same statement, prepared, on a pool, and answer. No token,
+/// no limit, no bounds, no record. It has a runtime of its own, as a node has.
+fn bare(url: &str) -> Result<String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?.to_string();
+    let url = url.to_owned();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async move {
+            let pool = sqlx::postgres::PgPoolOptions::new()
+                .max_connections(16)
+                .test_before_acquire(false)
+                .connect(&url)
+                .await
+                .expect("the bench's own server is up");
+            let app = axum::Router::new()
+                .route("/v1/once/bench", axum::routing::post(bare_claim))
+                .route("/v1/once/bench/batch", axum::routing::post(bare_batch))
+                .with_state(pool);
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            use axum::serve::ListenerExt;
+            let listener = listener.tap_io(|stream| {
+                let _ = stream.set_nodelay(true);
+            });
+            let _ = axum::serve(listener, app).await;
+        });
+    });
+    Ok(address)
+}
+
+type BareAnswer = std::result::Result<(axum::http::StatusCode, axum::Json<serde_json::Value>), axum::http::StatusCode>;
+
+async fn bare_claim(
+    axum::extract::State(pool): axum::extract::State<sqlx::PgPool>,
+    axum::Json(asked): axum::Json<serde_json::Value>,
+) -> BareAnswer {
+    let key = asked["key"].as_str().ok_or(axum::http::StatusCode::BAD_REQUEST)?;
+    let claimed = sqlx::query_scalar::<_, String>("SELECT ebb.once('bench', $1)").bind(key).fetch_one(&pool).await;
+    let outcome = claimed.map_err(|_| axum::http::StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((axum::http::StatusCode::CREATED, axum::Json(serde_json::json!({ "outcome": outcome }))))
+}
+
+async fn bare_batch(
+    axum::extract::State(pool): axum::extract::State<sqlx::PgPool>,
+    axum::Json(asked): axum::Json<serde_json::Value>,
+) -> BareAnswer {
+    let keys = asked["keys"].as_array().ok_or(axum::http::StatusCode::BAD_REQUEST)?;
+    let keys: Vec<&str> = keys.iter().filter_map(serde_json::Value::as_str).collect();
+    let claimed = sqlx::query_scalar::<_, String>("SELECT ebb.once_many('bench', $1)").bind(keys).fetch_all(&pool);
+    let first = claimed.await.map_err(|_| axum::http::StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((axum::http::StatusCode::OK, axum::Json(serde_json::json!({ "first": first }))))
 }
 
 /// Claims a second of all connections of one side together.

@@ -2,7 +2,7 @@
 //! write by hand; how long while it is rolled back; history split next to a bare copy; a month dropped next to a month
 //! deleted; upkeep with nothing to do. `EBB_BENCH_ROWS` replaces the 20M where time or space is short.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ebb::partition::adopt::{Request, adopt};
 use ebb::partition::{finish, rollback, split};
@@ -16,6 +16,8 @@ const LATER_WRITES: u64 = 200_000;
 const STALL_MS: f64 = 200.0;
 
 const SPLIT_ROWS: u64 = 2_000_000;
+/// How long inserts are looked at with nothing beside them.
+const ALONE: Duration = Duration::from_secs(15);
 
 /// All of it, or `partition-small`, `-large` (adopted and rolled back), `-hand`, `-split`, `-drop`, `-idle`.
 pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
@@ -78,6 +80,13 @@ fn request() -> Request {
 async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
     let database = bed.engine.database();
     table(bed, rows).await;
+    // What the machine does by itself: a disk has bad moments of its own.
+    let nothing = async {
+        tokio::time::sleep(ALONE).await;
+        Ok(())
+    };
+    let nothing = beside(bed, &Steps::default(), nothing).await?;
+    println!("partition, {rows} rows: nothing beside them for {ALONE:?}, {nothing}");
     // What the server's own part of it costs: the index that the new key needs.
     let bare = async {
         bed.database.execute("CREATE UNIQUE INDEX CONCURRENTLY bare ON t (key, created_at)").await;
@@ -103,6 +112,7 @@ async fn stalls(bed: &Bed, rows: u64) -> Result<Vec<Goal>> {
     finish(database, "public.t", &mut |_| ()).await?;
     bed.database.execute("DROP TABLE t CASCADE").await;
     Ok(vec![
+        Goal::beside(format!("partition: longest insert with nothing beside, {rows} rows, ms"), nothing.longest),
         Goal::beside(format!("partition: longest insert while a bare index of {rows} rows is built, ms"), bare.longest),
         Goal::at_most(format!("partition: longest insert while {rows} rows are adopted, ms"), there.longest, STALL_MS),
         Goal::at_most(

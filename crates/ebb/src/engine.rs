@@ -1,35 +1,27 @@
 //! The engine: one database, the duties on it, the node that runs them. This is the only place that names every duty.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::audit::work::SealWork;
 use crate::audit::{Destination, PeriodKeys, SigningKey, SubjectKey};
 use crate::expire::sandbox::SandboxState;
-use crate::expire::work::{self as expire_work, ExpireWork};
 use crate::once::Once;
-use crate::partition::work::PartitionWork;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
-use crate::policy::{
-    self, At, Change, Expire, Keep, Kind, Pacing, Partition, Policy, Resources, Retain, Spec, Stored, Wanted,
-};
-use crate::resources::work::HoldersWork;
-use crate::retain::work::Outside;
+use crate::policy::{self, At, Change, Expire, Kind, Policy, Resources, Retain, Spec, Stored, Wanted};
 use crate::retain::{self, Consent, Link};
 use crate::schedule::sink::{Sink, Surroundings};
-use crate::schedule::{self, Dispatch, Events, Handlers, Setup};
-use crate::spine::service::Service;
-use crate::spine::unit::{ChoreKind, Unit};
-use crate::spine::work::{Agenda, Roster, Work, stop};
+use crate::schedule::{self, Dispatch, Events, Handlers};
 use crate::spine::{Node, NodeOptions, Shutdown};
 use crate::{Error, Result, expire, gate, partition, resources};
+
+mod agenda;
+
+use agenda::Duties;
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.
@@ -500,228 +492,6 @@ fn merge(spec: &mut Spec, changes: &Spec) {
             }
         }
     }
-}
-
-/// Turns policies into units.
-struct Duties {
-    keys: Keys,
-    public_url: Option<Arc<str>>,
-    events: Arc<Dispatch>,
-}
-
-impl Roster for Duties {
-    fn agenda<'a>(&'a self, database: &'a Database, node: &'a str) -> BoxFuture<'a, Result<Agenda>> {
-        self.read(database, node).boxed()
-    }
-
-    fn observe<'a>(&'a self, database: &'a Database) -> BoxFuture<'a, Result<()>> {
-        async move {
-            self.destroy_keys(database).await;
-            resources::observe(database).await?;
-            retain::observe(database).await?;
-            crate::status::observe(database).await?;
-            schedule::observe(database).await
-        }
-        .boxed()
-    }
-
-    fn services(&self) -> Vec<Arc<dyn Service>> {
-        vec![self.events.clone()]
-    }
-}
-
-impl Duties {
-    /// Each node for its own directory: what another destroyed elsewhere may still be here.
-    async fn destroy_keys(&self, database: &Database) {
-        if let Some(keys) = self.keys.period()
-            && let Err(error) = retain::destroy_due(database, &keys).await
-        {
-            tracing::error!(error = %error, hint = error.hint(), "Cannot destroy period keys whose day has come");
-        }
-    }
-
-    async fn read(&self, database: &Database, node: &str) -> Result<Agenda> {
-        // Also for a node that does what is due and ends.
-        self.destroy_keys(database).await;
-        let mut tx = database.read().await?;
-        let stored = policy::store::all(&mut tx).await?;
-        schedule::follow(&mut tx, &stored).await?;
-        gate::follow(&mut tx, &stored).await?;
-        tx.commit().await?;
-        let subject_key = here(self.keys.subject(), "Cannot read the subject key; policies that record rows fail here");
-        let mut works: Vec<Arc<dyn Work>> = Vec::new();
-        let (mut pacing, mut keep) = (Pacing::default(), Keep::default());
-        let mut holders = false;
-        let (mut sinks, mut events) = (Vec::new(), policy::Events::default());
-        for stored in stored.into_iter().filter(Stored::is_active) {
-            let found = match stored.policy() {
-                Ok(Policy::Pacing(settings)) => {
-                    pacing = settings;
-                    continue;
-                }
-                Ok(Policy::Keep(settings)) => {
-                    keep = settings;
-                    continue;
-                }
-                Ok(Policy::Events(settings)) => {
-                    events = settings;
-                    continue;
-                }
-                Ok(Policy::Sink(sink)) => {
-                    sinks.push((sink, stored));
-                    continue;
-                }
-                Ok(Policy::Once(_) | Policy::Schedule(_)) => continue,
-                Ok(Policy::Expire(policy)) => self.expire(database, policy, &stored, &subject_key).await,
-                Ok(Policy::Retain(policy)) => self.retain(database, policy, &stored, &subject_key).await,
-                Ok(Policy::Partition(policy)) => partition_work(database, policy, &stored).await,
-                Ok(Policy::Resources(policy)) => {
-                    let mut tx = database.read().await?;
-                    let table = catalog::own_table(&mut tx, "resource").await?;
-                    tx.commit().await?;
-                    holders |= true;
-                    Ok(resources::work::works(policy, &stored, database, table.oid))
-                }
-                Err(error) => Err(error),
-            };
-            match found {
-                Ok(units) => works.extend(units),
-                Err(error) if error.is_config() => stop(database, &stored, node, &error).await?,
-                Err(error) => return Err(error),
-            }
-        }
-        self.events.follow(Setup { sinks, events, keep: keep.events });
-        let mut tx = database.read().await?;
-        for policy in own_tables(&keep)? {
-            let table = catalog::own_table(&mut tx, &policy.table).await?;
-            works.extend(self.leaves(&mut tx, policy, None, table, &None).await?);
-        }
-        if holders {
-            let table = catalog::own_table(&mut tx, "holder").await?;
-            works.push(Arc::new(HoldersWork::new(table.oid)));
-        }
-        let audited = catalog::own_table(&mut tx, "audit").await?;
-        works.push(Arc::new(retain::review::ReviewWork::new(audited.oid, self.keys.report_at())));
-        let sealing = here(self.keys.sealing(), "Cannot read the signing key; this node does not seal the audit");
-        if let Some((key, publish)) = sealing {
-            works.push(Arc::new(SealWork::new(audited.oid, key, publish)));
-        }
-        tx.commit().await?;
-        Ok(Agenda { works, pacing })
-    }
-
-    async fn expire(
-        &self,
-        database: &Database,
-        policy: Expire,
-        stored: &Stored,
-        subject_key: &Option<Arc<SubjectKey>>,
-    ) -> Result<Vec<Arc<dyn Work>>> {
-        let mut tx = database.read().await?;
-        let table = catalog::table(&mut tx, &policy.table).await?;
-        let whole = PartitionWork::of_expire(&mut tx, database, &policy, stored).await?;
-        let gone_as_one = match &whole {
-            Some(work) => work.whole(&mut tx).await?,
-            None => Vec::new(),
-        };
-        let mut works = self.leaves(&mut tx, policy, Some(stored.clone()), table, subject_key).await?;
-        tx.commit().await?;
-        works.retain(|work| !gone_as_one.contains(&work.leaf()));
-        works.extend(whole.map(|work| Arc::new(work) as Arc<dyn Work>));
-        Ok(works)
-    }
-
-    async fn retain(
-        &self,
-        database: &Database,
-        policy: Retain,
-        stored: &Stored,
-        subject_key: &Option<Arc<SubjectKey>>,
-    ) -> Result<Vec<Arc<dyn Work>>> {
-        let mut tx = database.read().await?;
-        let expire = retain::as_expire(&mut tx, &policy).await?;
-        let table = retain::work::table(&mut tx, &policy).await?;
-        tx.commit().await?;
-        match expire {
-            Some(expire) => self.expire(database, expire, stored, subject_key).await,
-            None => {
-                let (subject_key, public_url) = (subject_key.clone(), self.public_url.clone());
-                let outside = Outside { subject_key, period_keys: self.keys.period(), public_url };
-                Ok(retain::work::units(policy, stored, &table, &outside))
-            }
-        }
-    }
-
-    async fn leaves(
-        &self,
-        connection: &mut PgConnection,
-        policy: Expire,
-        stored: Option<Stored>,
-        table: catalog::Table,
-        subject_key: &Option<Arc<SubjectKey>>,
-    ) -> Result<Vec<Arc<dyn Work>>> {
-        let name = stored.as_ref().map_or("keep".to_owned(), |stored| stored.name.clone());
-        let leaves = catalog::leaves(connection, table.oid).await?;
-        let shared = Arc::new(expire_work::Shared {
-            policy: Arc::new(policy),
-            stored,
-            table,
-            subject_key: subject_key.clone(),
-            last_verdict: Mutex::new(None),
-        });
-        Ok(leaves
-            .into_iter()
-            .map(|leaf| {
-                let unit = Unit { chore: ChoreKind::Expire, policy: name.clone(), leaf: leaf.relation.label() };
-                Arc::new(ExpireWork { unit, leaf, shared: shared.clone() }) as Arc<dyn Work>
-            })
-            .collect())
-    }
-}
-
-async fn partition_work(database: &Database, policy: Partition, stored: &Stored) -> Result<Vec<Arc<dyn Work>>> {
-    let work = PartitionWork::find(database, policy, stored).await?;
-    Ok(vec![Arc::new(work) as Arc<dyn Work>])
-}
-
-/// What is wrong with this node's own files is said here and is no reason to stop a policy for every node.
-fn here<T>(read: Result<Option<T>>, trouble: &str) -> Option<T> {
-    read.unwrap_or_else(|error| {
-        tracing::error!(error = %error, hint = error.hint(), "{trouble}");
-        None
-    })
-}
-
-/// Ebb cleans up after itself with the same chore.
-fn own_tables(keep: &Keep) -> Result<Vec<Expire>> {
-    let tables = [
-        ("run", "started_at", Some(keep.runs.to_string()), Some("status <> 'running'")),
-        ("sample", "at", Some(keep.samples.to_string()), None),
-        ("node", "seen_at", Some("1d".to_owned()), None),
-        ("once_key", "expires_at", None, None),
-        ("snapshot_part", "until", None, None),
-        ("snapshot", "until", None, None),
-        ("resource", "dropped_at", Some(keep.tombstones.to_string()), Some("state = 'dropped'")),
-        ("lineage_event", "received_at", Some(keep.lineage_event.to_string()), None),
-    ];
-    tables
-        .into_iter()
-        .map(|(table, column, older_than, filter)| {
-            let mut spec = Spec::new();
-            spec.insert("table".into(), table.into());
-            spec.insert("column".into(), column.into());
-            if let Some(term) = older_than {
-                spec.insert("older_than".into(), term.into());
-            }
-            if let Some(filter) = filter {
-                spec.insert("where".into(), filter.into());
-            }
-            match Policy::parse(Kind::Expire, "own", &spec)? {
-                Policy::Expire(expire) => Ok(expire),
-                _ => Err(Error::failed("an expire spec is an expire policy")),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Who asks, and whether they may. Invariants: a handler that takes [`By`] runs for nobody whose role does not cover it;
 //! every request's credential is asked of the database by a look that began after the request came, so that a
-//! revocation counts at once, while requests that come together share one look.
+//! revocation counts at once, while requests that come together share one look, alone or with what they ask for.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use ebb::pg::{Database, Warm};
 use ebb::token::{Caller, Credential, Role};
 use futures_util::FutureExt;
@@ -62,8 +62,15 @@ impl Gate {
         }
     }
 
-    /// Who presents this credential.
+    /// Lets in whoever presents this credential, as often as they may.
     pub(crate) async fn admit(self: &Arc<Self>, credential: Credential, from: IpAddr) -> Result<Arc<Caller>, Problem> {
+        let caller = self.recognize(credential, from).await?;
+        self.within_rate(&caller.id)?;
+        Ok(caller)
+    }
+
+    /// Who presents this credential.
+    async fn recognize(self: &Arc<Self>, credential: Credential, from: IpAddr) -> Result<Arc<Caller>, Problem> {
         let known = lock(&self.known).contains_key(&credential);
         if !known {
             self.not_guessing(from)?;
@@ -81,12 +88,14 @@ impl Gate {
             remembered.clear();
         }
         remembered.insert(credential, ());
-        drop(remembered);
-        self.rate.take(&caller.id, Instant::now()).map_err(|wait| {
+        Ok(caller)
+    }
+
+    fn within_rate(&self, token: &str) -> Result<(), Problem> {
+        self.rate.take(&token.to_owned(), Instant::now()).map_err(|wait| {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u32;
             Problem::new(Sort::TooMany, "this token makes more requests than it may").retry_after(seconds)
-        })?;
-        Ok(caller)
+        })
     }
 
     /// Counts a wrong credential against its address.
@@ -154,6 +163,15 @@ pub(crate) struct By<R> {
     needs: PhantomData<R>,
 }
 
+impl<R: Needs> By<R> {
+    fn new(caller: Arc<Caller>) -> Result<Self, Problem> {
+        if !caller.role.covers(R::ROLE) {
+            return Err(Problem::new(Sort::Forbidden, format!("this needs the role {}, not {}", R::ROLE, caller.role)));
+        }
+        Ok(Self { caller, needs: PhantomData })
+    }
+}
+
 impl<R> By<R> {
     /// Who it is, for history and audit.
     pub(crate) fn name(&self) -> &str {
@@ -165,12 +183,60 @@ impl<R: Needs> FromRequestParts<Surface> for By<R> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, surface: &Surface) -> Result<Self, Problem> {
-        let caller = caller(parts, surface).await?;
-        if !caller.role.covers(R::ROLE) {
-            return Err(Problem::new(Sort::Forbidden, format!("this needs the role {}, not {}", R::ROLE, caller.role)));
-        }
-        Ok(Self { caller, needs: PhantomData })
+        Self::new(caller(parts, surface).await?)
     }
+}
+
+/// A caller whose role covers `R`, or a token that was right before and that the database is still to be asked about, together
+/// with what the request is for: one round trip instead of two.
+#[derive(Debug)]
+pub(crate) enum Entry<R> {
+    In(By<R>),
+    Known(Credential, IpAddr),
+}
+
+impl<R: Needs> Entry<R> {
+    /// The token that is still to be asked about.
+    pub(crate) fn known(&self) -> Option<&Credential> {
+        match self {
+            Entry::In(_) => None,
+            Entry::Known(credential, _) => Some(credential),
+        }
+    }
+
+    /// Asks now, where nobody has.
+    pub(crate) async fn check(self, surface: &Surface) -> Result<By<R>, Problem> {
+        match self {
+            Entry::In(by) => Ok(by),
+            Entry::Known(credential, from) => By::new(surface.gate.recognize(credential, from).await?),
+        }
+    }
+}
+
+impl<R: Needs> FromRequestParts<Surface> for Entry<R> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, surface: &Surface) -> Result<Self, Problem> {
+        let token = parts.headers.get(header::AUTHORIZATION).and_then(bearer).and_then(Credential::token);
+        match token {
+            Some(credential @ Credential::Token { .. })
+                if parts.extensions.get::<Arc<Caller>>().is_none()
+                    && lock(&surface.gate.known).contains_key(&credential) =>
+            {
+                if let Credential::Token { id, .. } = &credential {
+                    surface.gate.within_rate(id)?;
+                }
+                Ok(Self::Known(credential, Peer::of(parts, surface).address))
+            }
+            _ => By::from_request_parts(parts, surface).await.map(Self::In),
+        }
+    }
+}
+
+/// What follows `Bearer`.
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 /// Who makes a request: by its Authorization header, or by the dashboard's cookie.
@@ -180,19 +246,13 @@ pub(crate) async fn caller(parts: &mut Parts, surface: &Surface) -> Result<Arc<C
     }
     let from = Peer::of(parts, surface).address;
     let caller = match parts.headers.get(header::AUTHORIZATION) {
-        Some(value) => {
-            let token = value.to_str().ok().and_then(|text| {
-                let (scheme, token) = text.split_once(' ')?;
-                scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-            });
-            match token.and_then(Credential::token) {
-                Some(credential) => surface.gate.admit(credential, from).await?,
-                None => {
-                    surface.gate.not_guessing(from)?;
-                    return Err(surface.gate.refuse(from, "what was presented is no token"));
-                }
+        Some(value) => match bearer(value).and_then(Credential::token) {
+            Some(credential) => surface.gate.admit(credential, from).await?,
+            None => {
+                surface.gate.not_guessing(from)?;
+                return Err(surface.gate.refuse(from, "what was presented is no token"));
             }
-        }
+        },
         None => {
             let Some(session) = session(&parts.headers) else {
                 return Err(Problem::new(Sort::Unauthenticated, "this needs a token")

@@ -28,6 +28,7 @@ mod subjects;
 mod tenants;
 mod trust;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -59,17 +60,28 @@ const BODY_LIMIT: usize = 1 << 20;
 /// Connections to the database that serve requests, beside those of the node's work.
 const CONNECTIONS: u32 = 16;
 
-/// What the handlers need.
+/// What the handlers need. Every layer and handler has one of its own, for every request.
 #[derive(Clone)]
-pub(crate) struct Surface {
+pub(crate) struct Surface(Arc<Inside>);
+
+/// What is behind it.
+pub(crate) struct Inside {
     pub(crate) engine: Engine,
     metrics: Arc<health::Exposition>,
     pub(crate) gate: Arc<auth::Gate>,
-    trusted_proxies: Arc<[Network]>,
+    trusted_proxies: Vec<Network>,
     trust: Option<Arc<trust::Trust>>,
     stage: stream::Stage,
     pub(crate) upcoming: Arc<dashboard::Upcoming>,
     claims: ebb::once::Shared,
+}
+
+impl Deref for Surface {
+    type Target = Inside;
+
+    fn deref(&self) -> &Inside {
+        &self.0
+    }
 }
 
 impl Surface {
@@ -77,16 +89,16 @@ impl Surface {
         let engine = engine.beside(CONNECTIONS, "ebb/http");
         let claims = ebb::once::Shared::new(engine.database().clone());
         let gate = auth::Gate::new(engine.database().clone(), config.http.rate_limit);
-        Self {
+        Self(Arc::new(Inside {
             stage: stream::Stage::new(engine.clone(), shutdown.clone()),
             trust: trust::Trust::new(&config.audit).map(Arc::new),
             engine,
             metrics: Arc::new(health::Exposition::new(metrics, &config.metrics.prefix)),
             gate: Arc::new(gate),
-            trusted_proxies: config.http.trusted_proxies.clone().into(),
+            trusted_proxies: config.http.trusted_proxies.clone(),
             upcoming: Arc::default(),
             claims,
-        }
+        }))
     }
 }
 

@@ -1,9 +1,11 @@
 //! `/v1/once`: has this event been accepted?
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ebb::once::{Begun, Claim};
+use ebb::once::{Begun, Claim, Once};
 use ebb::policy::Term;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Surface;
-use super::auth::{App, By};
+use super::auth::{App, By, Entry};
 use super::extract::{AnyJson, Json, Path, Query};
 use super::problem::{Problem, Sort};
 
@@ -66,22 +68,27 @@ struct ClaimAnswer {
     extensions(("x-ebb-role" = json!("app"))),
 )]
 async fn claim(
-    _by: By<App>,
+    entry: Entry<App>,
     State(surface): State<Surface>,
-    Path(namespace): Path<String>,
-    Json(request): Json<ClaimRequest>,
+    path: Result<Path<String>, Problem>,
+    request: Result<Json<ClaimRequest>, Problem>,
 ) -> Result<Response, Problem> {
-    let mut once = surface.engine.once(namespace);
-    if let Some(ttl) = &request.ttl {
-        let term: Term = ttl.parse().map_err(|invalid: ebb::policy::Invalid| Problem::field("ttl", invalid.message))?;
-        once = once.ttl(term.as_duration().map_err(|invalid| Problem::field("ttl", invalid.message))?);
+    let asked = path.and_then(|Path(namespace)| {
+        let Json(request) = request?;
+        Ok((request.once(surface.engine.once(namespace))?, request))
+    });
+    let (once, request) = match asked {
+        Ok(asked) => asked,
+        // Whoever may not come in learns nothing about what is wrong with a request.
+        Err(problem) => return entry.check(&surface).await.and(Err(problem)),
+    };
+    if let Some(credential) = entry.known()
+        && !request.in_flight
+        && let Some(claimed) = once.claim_by(&surface.claims, credential, &request.key).await?
+    {
+        return answer(claimed);
     }
-    if request.fingerprint.as_ref().is_some_and(|fingerprint| fingerprint.chars().count() > 1024) {
-        return Err(Problem::field("fingerprint", "has more than 1,024 characters: send a hash"));
-    }
-    if let Some(fingerprint) = &request.fingerprint {
-        once = once.fingerprint(fingerprint.as_bytes());
-    }
+    entry.check(&surface).await?;
     if request.in_flight {
         return match once.begin(&request.key).await? {
             Begun::First(work) => Ok(first(Some(work.token()))),
@@ -90,7 +97,33 @@ async fn claim(
             Begun::Mismatch => Err(mismatch()),
         };
     }
-    match once.claim_with(&surface.claims, &request.key).await? {
+    answer(once.claim_with(&surface.claims, &request.key).await?)
+}
+
+impl ClaimRequest {
+    /// The namespace with the options of this claim.
+    fn once(&self, mut once: Once) -> Result<Once, Problem> {
+        if let Some(ttl) = &self.ttl {
+            once = once.ttl(duration(ttl)?);
+        }
+        match &self.fingerprint {
+            Some(fingerprint) if fingerprint.chars().count() > 1024 => {
+                Err(Problem::field("fingerprint", "has more than 1,024 characters: send a hash"))
+            }
+            Some(fingerprint) => Ok(once.fingerprint(fingerprint.as_bytes())),
+            None => Ok(once),
+        }
+    }
+}
+
+/// The term of claims.
+fn duration(ttl: &str) -> Result<Duration, Problem> {
+    let invalid = |invalid: ebb::policy::Invalid| Problem::field("ttl", invalid.message);
+    ttl.parse::<Term>().map_err(invalid)?.as_duration().map_err(invalid)
+}
+
+fn answer(claim: Claim) -> Result<Response, Problem> {
+    match claim {
         Claim::First => Ok(first(None)),
         Claim::Duplicate { result } => Ok(duplicate(result)),
         Claim::InProgress => Err(in_progress()),
@@ -162,8 +195,7 @@ async fn claim_many(
     }
     let mut once = surface.engine.once(namespace);
     if let Some(ttl) = &request.ttl {
-        let term: Term = ttl.parse().map_err(|invalid: ebb::policy::Invalid| Problem::field("ttl", invalid.message))?;
-        once = once.ttl(term.as_duration().map_err(|invalid| Problem::field("ttl", invalid.message))?);
+        once = once.ttl(duration(ttl)?);
     }
     let first = once.claim_many(&request.keys).await?;
     let firsts: std::collections::HashSet<&str> = first.iter().map(String::as_str).collect();

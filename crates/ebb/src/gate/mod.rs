@@ -68,22 +68,33 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 
 /// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
-    let mut wanted = BTreeMap::new();
-    for stored in stored {
-        let table = match stored.policy() {
-            Ok(Policy::Expire(policy)) => policy.table,
-            Ok(Policy::Partition(policy)) => policy.table,
-            Ok(Policy::Retain(policy)) if policy.subjects().is_none() => policy.table,
-            _ => continue,
-        };
-        match catalog::table(connection, &table).await {
-            Ok(table) => wanted.insert(stored.name.clone(), vec![store::root(connection, table.oid).await?.label()]),
+    let tables: Vec<(&String, String)> =
+        stored.iter().filter_map(|stored| Some((&stored.name, taken_from(stored)?))).collect();
+    let named = catalog::named(connection, tables.iter().map(|(_, table)| table.as_str())).await?;
+    let mut found = Vec::new();
+    for (policy, table) in tables {
+        match named.find(&table) {
+            Ok(Some(table)) => found.push((policy, table.oid)),
             // Without its table it takes nothing.
-            Err(error) if error.is_config() => None,
+            Ok(None) => {}
+            Err(error) if error.is_config() => {}
             Err(error) => return Err(error),
-        };
+        }
     }
-    open(connection, &wanted).await
+    let oids: Vec<u32> = found.iter().map(|(_, oid)| *oid).collect();
+    let roots = store::roots(connection, &oids).await?;
+    let wanted = found.into_iter().filter_map(|(policy, oid)| Some((policy.clone(), vec![roots.get(&oid)?.label()])));
+    open(connection, &wanted.collect()).await
+}
+
+/// The table that a policy takes rows of by itself.
+fn taken_from(stored: &Stored) -> Option<String> {
+    match stored.policy() {
+        Ok(Policy::Expire(policy)) => Some(policy.table),
+        Ok(Policy::Partition(policy)) => Some(policy.table),
+        Ok(Policy::Retain(policy)) if policy.subjects().is_none() => Some(policy.table),
+        _ => None,
+    }
 }
 
 /// The same for one policy that takes rows of several tables.
@@ -93,13 +104,13 @@ pub(crate) async fn open_over(connection: &mut PgConnection, policy: &str, relat
 
 async fn open(connection: &mut PgConnection, wanted: &BTreeMap<String, Vec<String>>) -> Result<()> {
     let known = store::gates(connection).await?;
-    let changed: Vec<&String> =
-        wanted.iter().filter(|(name, of)| known.get(*name) != Some(of)).map(|(name, _)| name).collect();
-    if changed.iter().any(|name| known.contains_key(*name)) {
+    let changed: BTreeMap<&String, &Vec<String>> =
+        wanted.iter().filter(|(name, of)| known.get(*name) != Some(of)).collect();
+    if changed.keys().any(|name| known.contains_key(*name)) {
         store::close(connection).await?;
     }
-    for name in changed {
-        store::put(connection, name, &wanted[name]).await?;
+    if !changed.is_empty() {
+        store::put(connection, &changed).await?;
     }
     let loose = store::loose(connection).await?;
     if !loose.is_empty() {

@@ -1,6 +1,6 @@
 //! The SQL of gates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -42,8 +42,9 @@ pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn put(connection: &mut PgConnection, policy: &str, relations: &[String]) -> Result<()> {
-    sql!("put").bind(policy).bind(relations).execute(connection).await?;
+/// Gates, each with the tables behind it.
+pub(super) async fn put(connection: &mut PgConnection, gates: &BTreeMap<&String, &Vec<String>>) -> Result<()> {
+    sql!("put").bind(sqlx::types::Json(gates)).execute(connection).await?;
     Ok(())
 }
 
@@ -79,9 +80,11 @@ pub(super) async fn forget_reach(connection: &mut PgConnection, policy: &str, re
     Ok(())
 }
 
-pub(super) async fn root(connection: &mut PgConnection, table: u32) -> Result<Relation> {
-    let (schema, name) = sql!("root" as (String, String)).bind(i64::from(table)).fetch_one(connection).await?;
-    Ok(Relation::new(schema, name))
+/// What each of these tables is part of, or the table itself.
+pub(super) async fn roots(connection: &mut PgConnection, tables: &[u32]) -> Result<HashMap<u32, Relation>> {
+    let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    let found = sql!("roots" as (i64, String, String)).bind(tables).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(oid, schema, name)| (oid as u32, Relation::new(schema, name))).collect())
 }
 
 pub(super) async fn savepoint(connection: &mut PgConnection) -> Result<()> {

@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{Claim, Once, unknown_outcome};
 use crate::pg::{Database, Warm};
+use crate::token::Credential;
 use crate::{Error, Result};
 
 /// Transactions at a time; whoever comes meanwhile shares the next one.
@@ -39,6 +40,8 @@ struct Asked {
 #[derive(Debug)]
 enum Answer {
     Outcome(String, Option<Value>),
+    /// Nothing was claimed: the token that it names may not.
+    Refused,
     /// Nothing was claimed: it has to be tried on its own.
     Alone,
     /// Nobody knows whether it was.
@@ -69,16 +72,33 @@ impl Once {
     /// Claims a key together with whatever else is claimed at this moment.
     pub async fn claim_with(&self, shared: &Shared, key: &str) -> Result<Claim> {
         let Some(claim) = self.ordinary(key) else { return self.claim(key).await };
+        match self.shared(shared, claim).await? {
+            Some(claim) => Ok(claim),
+            None => self.claim(key).await,
+        }
+    }
+
+    /// The same for whoever presents a token: it is checked where the claim is made, in one round trip, and nothing is claimed
+    /// unless it may do what applications do. `None` where that has to be asked, and claimed, one after the other.
+    pub async fn claim_by(&self, shared: &Shared, by: &Credential, key: &str) -> Result<Option<Claim>> {
+        let Credential::Token { id, hash } = by else { return Ok(None) };
+        let Some(mut claim) = self.ordinary(key) else { return Ok(None) };
+        claim["token"] = json!(id);
+        claim["hash"] = json!(hex::encode(hash));
+        self.shared(shared, claim).await
+    }
+
+    async fn shared(&self, shared: &Shared, claim: Value) -> Result<Option<Claim>> {
         match shared.ask(claim).await {
-            Answer::Alone => self.claim(key).await,
+            Answer::Alone | Answer::Refused => Ok(None),
             Answer::Lost(error) => Err(Error::unavailable(error)),
-            Answer::Outcome(outcome, result) => Ok(self.count(match outcome.as_str() {
+            Answer::Outcome(outcome, result) => Ok(Some(self.count(match outcome.as_str() {
                 "first" => Claim::First,
                 "duplicate" => Claim::Duplicate { result },
                 "in_progress" => Claim::InProgress,
                 "mismatch" => Claim::Mismatch,
                 other => return Err(unknown_outcome(other)),
-            })),
+            }))),
         }
     }
 
@@ -126,5 +146,13 @@ async fn decide(warm: &Warm, claims: &[Value]) -> Result<Vec<Answer>> {
          SELECT e.outcome, e.result FROM ebb.once_each(pg_catalog.convert_from('\\x{claims_hex}', 'UTF8')::pg_catalog.jsonb) AS e ORDER BY e.place"
     );
     let rows = warm.send(WITHIN, sql).await?;
-    rows.iter().map(|row| Ok(Answer::Outcome(row.try_get(0)?, row.try_get(1)?))).collect()
+    rows.iter()
+        .map(|row| {
+            let outcome: Option<String> = row.try_get(0)?;
+            Ok(match outcome {
+                Some(outcome) => Answer::Outcome(outcome, row.try_get(1)?),
+                None => Answer::Refused,
+            })
+        })
+        .collect()
 }

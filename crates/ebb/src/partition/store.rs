@@ -259,15 +259,16 @@ pub(crate) async fn lock_and_look(
     sqlx::raw_sql(AssertSqlSafe(format!("LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE")))
         .execute(&mut *connection)
         .await?;
+    // By the column of the table: the bare name would be that of its text.
     let edge = |order: &str| {
         format!(
-            "ebb.partition_moment($1, (SELECT {column}::text FROM {partition} WHERE {column} IS NOT NULL \
-             ORDER BY {column} {order} LIMIT 1)) AT TIME ZONE ebb.partition_zone($1, $2)"
+            "ebb.partition_moment($1, (SELECT p.{column}::text FROM {partition} AS p WHERE p.{column} IS NOT NULL \
+             ORDER BY p.{column} {order} LIMIT 1)) AT TIME ZONE ebb.partition_zone($1, $2)"
         )
     };
     let relation = crate::pg::Literal(&partition.to_string()).to_string();
     let sql = format!(
-        "WITH edges AS (SELECT {} AS oldest, {} AS newest),
+        "WITH edges AS MATERIALIZED (SELECT {} AS oldest, {} AS newest),
               size AS (SELECT pg_relation_size({relation}) / 8192 <= {COUNT_UP_TO_PAGES} AS counted)
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,

@@ -1,6 +1,8 @@
 //! What the catalog knows: which table a person meant, the leaves that hold its rows, the type of a column, the index
 //! that helps. Invariant: a name becomes a [`Relation`] here and nowhere else, and only when it exists.
 
+use std::collections::{BTreeSet, HashMap};
+
 use sqlx::PgConnection;
 
 use super::Relation;
@@ -15,6 +17,8 @@ pub struct Table {
     pub relation: Relation,
     /// The role that owns it.
     pub owner: String,
+    /// Whether its rows are in partitions.
+    pub partitioned: bool,
 }
 
 /// A table that holds rows itself.
@@ -64,39 +68,86 @@ struct RelationRow {
     persistence: String,
 }
 
+impl From<&RelationRow> for Table {
+    fn from(row: &RelationRow) -> Self {
+        let relation = Relation::new(&row.schema, &row.name);
+        Self { oid: row.oid as u32, relation, owner: row.owner.clone(), partitioned: row.kind == "p" }
+    }
+}
+
+/// Relations that were looked up together, by their names: one statement, however many there are.
+#[derive(Default)]
+pub(crate) struct Named(HashMap<String, Vec<RelationRow>>);
+
+/// Looks up every relation that any of these could mean.
+pub(crate) async fn named<'a>(
+    connection: &mut PgConnection,
+    typed: impl IntoIterator<Item = &'a str>,
+) -> Result<Named> {
+    let mut names = BTreeSet::new();
+    for (_, name) in typed.into_iter().filter_map(|typed| readings(typed).ok()).flatten() {
+        names.insert(name.to_lowercase());
+        names.insert(name);
+    }
+    let names = Vec::from_iter(names);
+    let mut found: HashMap<String, Vec<RelationRow>> = HashMap::new();
+    for row in sql!("relations" as RelationRow).bind(&names).fetch_all(connection).await? {
+        found.entry(row.name.clone()).or_default().push(row);
+    }
+    Ok(Named(found))
+}
+
+impl Named {
+    /// The table that was typed; none when there is none, an error when it cannot be one for a policy.
+    pub(crate) fn find(&self, typed: &str) -> Result<Option<Table>> {
+        // The first reading that names something wins: exactly as typed before folded to lower case.
+        for (schema, name) in readings(typed)? {
+            let rows = self.0.get(&name).into_iter().flatten();
+            let mut hits: Vec<&RelationRow> =
+                rows.filter(|row| schema.as_ref().is_none_or(|schema| row.schema == *schema)).collect();
+            if schema.is_none() && hits.iter().any(|row| row.schema == "public") {
+                hits.retain(|row| row.schema == "public");
+            }
+            match hits.as_slice() {
+                [] => continue,
+                [row] => return usable(row, typed).map(Some),
+                several => {
+                    let found: Vec<String> =
+                        several.iter().map(|row| Relation::new(&row.schema, &row.name).label()).collect();
+                    return Err(Error::config(format!("table {typed} could be any of {}", found.join(", ")))
+                        .with_hint("write it with its schema"));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, with what may have been meant where there is none.
+    pub(crate) async fn table(&self, connection: &mut PgConnection, typed: &str) -> Result<Table> {
+        match self.find(typed)? {
+            Some(table) => Ok(table),
+            None => Err(unknown_table(connection, typed).await),
+        }
+    }
+
+    /// One of Ebb's own tables.
+    pub(crate) fn own(&self, name: &str) -> Result<Table> {
+        let mut rows = self.0.get(name).into_iter().flatten();
+        match rows.find(|row| row.schema == "ebb") {
+            Some(row) => Ok(row.into()),
+            None => Err(Error::refused(format!("the ebb schema has no table {name}")).with_hint("run `ebb migrate`")),
+        }
+    }
+}
+
 /// Finds the table that was typed. `a.b`, `"a"."b"`, mixed case and dots inside names all work as long as exactly one
 /// existing table is meant.
 pub async fn table(connection: &mut PgConnection, typed: &str) -> Result<Table> {
-    let readings = readings(typed)?;
-    let mut names: Vec<String> = readings.iter().map(|(_, name)| name.clone()).collect();
-    names.extend(readings.iter().map(|(_, name)| name.to_lowercase()));
-    let rows = sql!("relations" as RelationRow).bind(&names).fetch_all(&mut *connection).await?;
-
-    // The first reading that names something wins: exactly as typed before folded to lower case.
-    for (schema, name) in &readings {
-        let mut hits: Vec<&RelationRow> = rows
-            .iter()
-            .filter(|row| row.name == *name && schema.as_ref().is_none_or(|schema| row.schema == *schema))
-            .collect();
-        if schema.is_none() && hits.iter().any(|row| row.schema == "public") {
-            hits.retain(|row| row.schema == "public");
-        }
-        match hits.as_slice() {
-            [] => continue,
-            [row] => return usable(row, typed),
-            several => {
-                let found: Vec<String> =
-                    several.iter().map(|row| Relation::new(&row.schema, &row.name).label()).collect();
-                return Err(Error::config(format!("table {typed} could be any of {}", found.join(", ")))
-                    .with_hint("write it with its schema"));
-            }
-        }
-    }
-    Err(unknown_table(connection, typed).await)
+    let named = named(connection, [typed]).await?;
+    named.table(connection, typed).await
 }
 
 fn usable(row: &RelationRow, typed: &str) -> Result<Table> {
-    let relation = Relation::new(&row.schema, &row.name);
     let refuse = |what: &str, hint: &str| Err(Error::config(format!("{typed} is {what}")).with_hint(hint));
     match row.kind.as_str() {
         "v" => return refuse("a view", "name the table that holds the rows"),
@@ -114,7 +165,7 @@ fn usable(row: &RelationRow, typed: &str) -> Result<Table> {
     if row.persistence == "t" {
         return refuse("a temporary table", "it goes away with its session");
     }
-    Ok(Table { oid: row.oid as u32, relation, owner: row.owner.clone() })
+    Ok(row.into())
 }
 
 async fn unknown_table(connection: &mut PgConnection, typed: &str) -> Error {
@@ -123,15 +174,6 @@ async fn unknown_table(connection: &mut PgConnection, typed: &str) -> Error {
     match nearest(typed, names.iter().map(String::as_str)) {
         Some(name) => error.with_hint(format!("did you mean {name}?")),
         None => error.with_hint("write it as schema.table; names with capitals or dots in double quotes"),
-    }
-}
-
-/// One of Ebb's own tables.
-pub(crate) async fn own_table(connection: &mut PgConnection, name: &str) -> Result<Table> {
-    let rows = sql!("relations" as RelationRow).bind([name]).fetch_all(connection).await?;
-    match rows.into_iter().find(|row| row.schema == "ebb" && row.name == name) {
-        Some(row) => Ok(Table { oid: row.oid as u32, relation: Relation::new(row.schema, row.name), owner: row.owner }),
-        None => Err(Error::refused(format!("the ebb schema has no table {name}")).with_hint("run `ebb migrate`")),
     }
 }
 
@@ -206,19 +248,40 @@ fn sql_name(typed: &str) -> Option<Vec<String>> {
 
 /// The tables that hold the rows of `table`; foreign partitions are refused.
 pub async fn leaves(connection: &mut PgConnection, oid: u32) -> Result<Vec<Leaf>> {
-    #[derive(sqlx::FromRow)]
-    struct Row {
-        oid: i64,
-        schema: String,
-        name: String,
-        kind: String,
-        rows: i64,
-        pages: i64,
+    leaves_of(connection, &[oid]).await?.of(oid)
+}
+
+/// The tables that hold the rows of others, looked up together.
+#[derive(Default)]
+pub(crate) struct Leaves(HashMap<u32, Vec<LeafRow>>);
+
+#[derive(Clone, sqlx::FromRow)]
+struct LeafRow {
+    root: i64,
+    oid: i64,
+    schema: String,
+    name: String,
+    kind: String,
+    rows: i64,
+    pages: i64,
+}
+
+/// The leaves of many tables, in one statement.
+pub(crate) async fn leaves_of(connection: &mut PgConnection, tables: &[u32]) -> Result<Leaves> {
+    let tables: BTreeSet<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    let mut found: HashMap<u32, Vec<LeafRow>> = HashMap::new();
+    for row in sql!("leaves" as LeafRow).bind(Vec::from_iter(tables)).fetch_all(connection).await? {
+        found.entry(row.root as u32).or_default().push(row);
     }
-    let rows = sql!("leaves" as Row).bind(i64::from(oid)).fetch_all(connection).await?;
-    rows.into_iter()
-        .map(|row| {
-            let relation = Relation::new(row.schema, row.name);
+    Ok(Leaves(found))
+}
+
+impl Leaves {
+    /// Those of one of the tables.
+    pub(crate) fn of(&self, table: u32) -> Result<Vec<Leaf>> {
+        let rows = self.0.get(&table).into_iter().flatten();
+        rows.map(|row| {
+            let relation = Relation::new(&row.schema, &row.name);
             if row.kind == "f" {
                 return Err(Error::config(format!("partition {} is a foreign table", relation.label()))
                     .with_hint("run Ebb on the server that holds its rows, and name there the table itself"));
@@ -226,6 +289,7 @@ pub async fn leaves(connection: &mut PgConnection, oid: u32) -> Result<Vec<Leaf>
             Ok(Leaf { oid: row.oid as u32, relation, rows: row.rows.max(0) as u64, pages: row.pages.max(0) as u64 })
         })
         .collect()
+    }
 }
 
 /// The column that was named, exactly or folded to lower case.

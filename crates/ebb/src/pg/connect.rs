@@ -2,6 +2,7 @@
 //! are set, so it means the same directly, through a transaction pooler, and whatever a role's defaults are.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, Postgres};
@@ -69,7 +70,8 @@ fn readable_certificates(url: &str) -> Result<()> {
 #[derive(Debug, Clone)]
 pub struct Database {
     pool: PgPool,
-    target: Target,
+    /// Shared: handles are cloned for every request.
+    target: Arc<Target>,
 }
 
 /// The bounds of one transaction.
@@ -118,7 +120,7 @@ impl Database {
                 })
             })
             .connect_lazy_with(target.options.clone().application_name(application_name));
-        Self { pool, target }
+        Self { pool, target: Arc::new(target) }
     }
 
     /// Begins a transaction with its bounds set.
@@ -212,9 +214,9 @@ async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Re
     // its statements may take, or nobody can take over.
     let idle_ms = statement_ms.min(IDLE_AT_MOST.as_millis());
     let lock_ms = guard.lock.as_millis();
-    // One round trip; numbers and constants only.
+    // One round trip; numbers and constants only. What is sent is short or bound by its rows: compiling it costs more than it saves.
     let sql = format!(
-        "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; \
+        "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
          SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
          SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );

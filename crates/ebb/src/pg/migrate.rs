@@ -48,7 +48,8 @@ const MIGRATIONS: &[Migration] = migrations![
     20 "0020_subjects",
     21 "0021_flush",
     22 "0022_refs",
-    23 "0023_closed",
+    23 "0023_claims",
+    24 "0024_closed",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

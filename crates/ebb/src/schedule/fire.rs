@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::store::{self, DueCron};
 use crate::pg::{Database, answered};
-use crate::policy::{Cron, Missed, Policy, Stored, Zone};
+use crate::policy::{Cron, Missed, Policy, Schedule, Stored, Zone};
 use crate::spine::ANSWER_WITHIN;
 use crate::{Error, Result};
 
@@ -104,17 +104,21 @@ fn decide(cron: &Cron, zone: &Zone, missed: Missed, due: Timestamp, now: Timesta
 
 /// Makes the recurring events of `[[schedule]]` those of the policies as this transaction sees them.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
-    let mut on = Vec::new();
-    let mut now = None;
-    for stored in stored.iter().filter(|stored| stored.is_active()) {
-        let Ok(Policy::Schedule(schedule)) = stored.policy() else { continue };
-        let now = match now {
-            Some(now) => now,
-            None => *now.insert(store::now(connection).await?),
-        };
-        store::follow_schedule(connection, &schedule, schedule.cron.next_after(now, schedule.zone.rules())).await?;
-        on.push(stored.name.clone());
+    let schedules: Vec<Schedule> = stored
+        .iter()
+        .filter(|stored| stored.is_active())
+        .filter_map(|stored| match stored.policy() {
+            Ok(Policy::Schedule(schedule)) => Some(schedule),
+            _ => None,
+        })
+        .collect();
+    if !schedules.is_empty() {
+        let now = store::now(connection).await?;
+        let next: Vec<_> =
+            schedules.iter().map(|schedule| schedule.cron.next_after(now, schedule.zone.rules())).collect();
+        store::follow_schedules(connection, &schedules, &next).await?;
     }
+    let on: Vec<&str> = schedules.iter().map(|schedule| schedule.name.as_str()).collect();
     store::end_schedules(connection, &on).await
 }
 

@@ -260,26 +260,27 @@ pub(crate) async fn now(connection: &mut PgConnection) -> Result<Timestamp> {
     Ok(now.to_jiff())
 }
 
-pub(crate) async fn follow_schedule(
+pub(crate) async fn follow_schedules(
     connection: &mut PgConnection,
-    schedule: &Schedule,
-    next: Option<Timestamp>,
+    schedules: &[Schedule],
+    next: &[Option<Timestamp>],
 ) -> Result<()> {
-    sql!("follow_schedule")
-        .bind(schedule.name.as_str())
-        .bind(&schedule.sink)
-        .bind(next.map(Moment::from))
-        .bind(schedule.cron.to_string())
-        .bind(schedule.zone.name())
-        .bind(schedule.missed.as_str())
-        .bind(schedule.max_late.map(|term| term.to_interval()))
-        .bind(&schedule.payload)
+    let texts = |text: fn(&Schedule) -> String| -> Vec<String> { schedules.iter().map(text).collect() };
+    sql!("follow_schedules")
+        .bind(texts(|schedule| schedule.name.to_string()))
+        .bind(texts(|schedule| schedule.sink.clone()))
+        .bind(next.iter().map(|next| next.map(Moment::from)).collect::<Vec<_>>())
+        .bind(texts(|schedule| schedule.cron.to_string()))
+        .bind(texts(|schedule| schedule.zone.name().to_owned()))
+        .bind(texts(|schedule| schedule.missed.as_str().to_owned()))
+        .bind(schedules.iter().map(|schedule| schedule.max_late.map(|term| term.to_interval())).collect::<Vec<_>>())
+        .bind(schedules.iter().map(|schedule| &schedule.payload).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())
 }
 
-pub(crate) async fn end_schedules(connection: &mut PgConnection, on: &[String]) -> Result<()> {
+pub(crate) async fn end_schedules(connection: &mut PgConnection, on: &[&str]) -> Result<()> {
     sql!("end_schedules").bind(on).execute(connection).await?;
     Ok(())
 }

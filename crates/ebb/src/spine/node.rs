@@ -2,10 +2,11 @@
 //! Invariants: its id is fresh for every boot; a unit runs at most once here at a time; the database being away is
 //! expected and never ends the node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use super::options::NodeOptions;
 use super::run::Run;
 use super::service::{Service, Station};
 use super::shared::{Shared, random_share};
-use super::store::{self, Wish};
+use super::store::{self, Registered, Wish};
 use super::unit::Unit;
 use super::work::{Agenda, Roster, Summary, Work};
 use super::{ANSWER_WITHIN, Shutdown, wake};
@@ -217,7 +218,7 @@ impl Node {
         let take = if self.began.elapsed() < TICK { Take::DuePolicies } else { Take::Due };
         let stale = self.refreshed.is_none_or(|at| at.elapsed() > self.options.poll);
         if stale || self.seen_change != Some(controls.change) {
-            answered(REFRESH_WITHIN, self.refresh()).await?;
+            self.refresh(hears).boxed().await?;
             self.shared.follow(&controls, &self.pacing);
             self.seen_change = Some(controls.change);
         }
@@ -226,7 +227,7 @@ impl Node {
     }
 
     /// Says that the node is alive and reads what it is told.
-    async fn look(&mut self, hears: bool) -> Result<store::Controls> {
+    async fn look(&self, hears: bool) -> Result<store::Controls> {
         let controls = answered(ANSWER_WITHIN, async {
             let mut tx = self.shared.database.read().await?;
             store::beat_node(&mut tx, self.id, &self.options.name, hears).await?;
@@ -239,44 +240,60 @@ impl Node {
         Ok(controls)
     }
 
-    /// Reads policies and catalog, and makes the units exist.
-    async fn refresh(&mut self) -> Result<()> {
-        let Agenda { works, pacing } = self.roster.agenda(&self.shared.database, &self.options.name).await?;
-        let now = self.shared.now();
-        type Leaves<'a> = (Vec<String>, &'a Arc<dyn Work>);
-        let mut by_policy: BTreeMap<(String, &'static str), Leaves<'_>> = BTreeMap::new();
-        for work in &works {
-            let unit = work.unit();
-            let of = by_policy.entry((unit.policy.clone(), unit.chore.as_str())).or_insert((Vec::new(), work));
-            of.0.push(unit.leaf.clone());
-        }
-        let mut tx = self.shared.database.read().await?;
-        let mut chores: Vec<&str> = Vec::new();
-        for ((policy, chore), (leaves, work)) in &by_policy {
-            // Nothing waits longer than its policy says from now on: a shorter interval counts at once.
-            let (first, latest) = (work.first_at(now), work.next_at(now, 0));
-            store::register_units(&mut tx, chore, policy, leaves, first, latest).await?;
-            chores.push(chore);
-        }
-        let existing: Vec<String> = works.iter().map(|work| work.unit().to_string()).collect();
-        store::forget_units(&mut tx, &existing, &chores).await?;
-        tx.commit().await?;
-        let mut known: Vec<String> = self.agenda.values().map(|work| work.unit().policy.clone()).collect();
-        for work in works.iter().filter(|work| self.selected(work.unit())) {
+    /// Takes up policies and catalog as they are now. That may take its time, and leases are prolonged meanwhile.
+    async fn refresh(&mut self, hears: bool) -> Result<()> {
+        let beat = self.options.lease / 3;
+        let agenda = {
+            // On the heap: whoever polls a node has a stack of its own size.
+            let mut reading = answered(REFRESH_WITHIN, self.read()).boxed();
+            loop {
+                tokio::select! {
+                    agenda = &mut reading => break agenda?,
+                    () = tokio::time::sleep(beat) => {
+                        self.look(hears).await?;
+                        self.heartbeat().await?;
+                    }
+                }
+            }
+        };
+        let mut known: BTreeSet<String> = self.agenda.values().map(|work| work.unit().policy.clone()).collect();
+        for work in agenda.works.iter().filter(|work| self.selected(work.unit())) {
             let policy = &work.unit().policy;
-            if !known.contains(policy) {
-                known.push(policy.clone());
+            if known.insert(policy.clone()) {
                 tracing::info!(policy, interval = %crate::policy::human(work.interval()), "Started cleanup");
             }
         }
-        self.agenda = works
+        self.agenda = agenda
+            .works
             .into_iter()
             .filter(|work| self.selected(work.unit()))
             .map(|work| (work.unit().to_string(), work))
             .collect();
-        self.pacing = pacing;
+        self.pacing = agenda.pacing;
         self.refreshed = Some(Instant::now());
         Ok(())
+    }
+
+    /// Reads policies and catalog, and makes the units exist.
+    async fn read(&self) -> Result<Agenda> {
+        let agenda = self.roster.agenda(&self.shared.database, &self.options.name).await?;
+        let now = self.shared.now();
+        let units: BTreeMap<String, Registered<'_>> = agenda
+            .works
+            .iter()
+            .map(|work| {
+                // Nothing waits longer than its policy says from now on: a shorter interval counts at once.
+                let (first_at, latest) = (work.first_at(now), work.next_at(now, 0));
+                (work.unit().to_string(), Registered { unit: work.unit(), first_at, latest })
+            })
+            .collect();
+        let chores: BTreeSet<&str> = units.values().map(|of| of.unit.chore.as_str()).collect();
+        let (existing, units): (Vec<String>, Vec<Registered<'_>>) = units.into_iter().unzip();
+        let mut tx = self.shared.database.read().await?;
+        store::register_units(&mut tx, &units).await?;
+        store::forget_units(&mut tx, &existing, &Vec::from_iter(chores)).await?;
+        tx.commit().await?;
+        Ok(agenda)
     }
 
     fn selected(&self, unit: &Unit) -> bool {
@@ -284,7 +301,7 @@ impl Node {
     }
 
     /// Prolongs the leases of what runs here; whatever is no longer ours is told to stop.
-    async fn heartbeat(&mut self) -> Result<()> {
+    async fn heartbeat(&self) -> Result<()> {
         if self.running.is_empty() {
             return Ok(());
         }

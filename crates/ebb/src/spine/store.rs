@@ -81,23 +81,29 @@ pub(crate) async fn holders(connection: &mut PgConnection, units: &[String], me:
     Ok(sql!("holders" as Holder).bind(units).bind(me).fetch_all(connection).await?)
 }
 
-pub(crate) async fn register_units(
-    connection: &mut PgConnection,
-    chore: &str,
-    policy: &str,
-    leaves: &[String],
-    first: Option<Timestamp>,
-    latest: Timestamp,
-) -> Result<()> {
+/// A unit that is to exist, and when it is due.
+pub(crate) struct Registered<'a> {
+    pub(crate) unit: &'a Unit,
+    /// When a new one is due first; at once when absent.
+    pub(crate) first_at: Option<Timestamp>,
+    /// The latest time at which it is due.
+    pub(crate) latest: Timestamp,
+}
+
+/// Makes units exist, all in two statements.
+pub(crate) async fn register_units(connection: &mut PgConnection, units: &[Registered<'_>]) -> Result<()> {
+    let texts = |text: fn(&Unit) -> String| -> Vec<String> { units.iter().map(|of| text(of.unit)).collect() };
+    let names = texts(Unit::to_string);
     sql!("register_units")
-        .bind(chore)
-        .bind(policy)
-        .bind(leaves)
-        .bind(first.map(ToSqlx::to_sqlx))
-        .bind(latest.to_sqlx())
+        .bind(&names)
+        .bind(texts(|unit| unit.chore.as_str().to_owned()))
+        .bind(texts(|unit| unit.policy.clone()))
+        .bind(texts(|unit| unit.leaf.clone()))
+        .bind(units.iter().map(|of| of.first_at.map(ToSqlx::to_sqlx)).collect::<Vec<_>>())
+        .bind(units.iter().map(|of| of.latest.to_sqlx()).collect::<Vec<_>>())
         .execute(&mut *connection)
         .await?;
-    sql!("register_leases").bind(policy).execute(connection).await?;
+    sql!("register_leases").bind(&names).execute(connection).await?;
     Ok(())
 }
 

@@ -201,16 +201,18 @@ impl Engine {
         tx.commit().await?;
 
         let until = Instant::now() + LOOK_FOR;
-        let mut own: Vec<UnitStatus> = units.iter().map(UnitStatus::from).collect();
+        let mut by_policy: BTreeMap<String, Vec<UnitStatus>> = BTreeMap::new();
+        for unit in &units {
+            by_policy.entry(unit.policy.clone()).or_default().push(unit.into());
+        }
         let mut shown = Vec::new();
         for row in policies {
             let kind = Kind::parse(&row.kind).map_err(|invalid| Error::failed(invalid.message))?;
             if !kind.is_work() {
                 continue;
             }
-            let (mine, rest) = own.into_iter().partition(|unit| unit.policy == row.name);
+            let mine = by_policy.remove(&row.name).unwrap_or_default();
             let waiting = unwarned.get(&row.name).map_or(0, |count| count.unsigned_abs());
-            own = rest;
             let status = self.policy_status(row, mine, look.then_some(until)).await?;
             shown.push(PolicyStatus { unwarned: waiting, ..status });
         }
@@ -219,7 +221,8 @@ impl Engine {
                 (status.stuck, status.stuck_error) = (count.unsigned_abs(), error);
             }
         }
-        own.retain(|unit| ["keep", "audit", "events"].contains(&unit.policy.as_str()));
+        // In the order of the units: by policy.
+        let own = ["audit", "events", "keep"].into_iter().filter_map(|ours| by_policy.remove(ours)).flatten().collect();
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
         let events = if look { self.events_status().await? } else { self.events_standing().await? };
         Ok(Status { at, policy_time, policies: shown, own, nodes, events, audit })
@@ -434,8 +437,12 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
     let until = Instant::now() + LOOK_FOR;
     let mut tables: BTreeMap<String, (u64, Option<Moment>)> = BTreeMap::new();
     // Whose last look is longest ago comes first: where there is no time for all of them, each gets its turn.
-    let looked_at =
-        |row: &PolicyRow| units.iter().filter(|unit| unit.policy == row.name).map(|unit| unit.counted_at).min();
+    let mut by_policy: HashMap<&str, Vec<&UnitRow>> = HashMap::new();
+    for unit in &units {
+        by_policy.entry(&unit.policy).or_default().push(unit);
+    }
+    let units_of = |row: &PolicyRow| by_policy.get(row.name.as_str()).into_iter().flatten().copied();
+    let looked_at = |row: &PolicyRow| units_of(row).map(|unit| unit.counted_at).min();
     let mut policies: Vec<&PolicyRow> =
         policies.iter().filter(|row| !["disabled", "stopped"].contains(&row.state.as_str())).collect();
     policies.sort_by_cached_key(|row| looked_at(row));
@@ -445,8 +452,7 @@ pub(crate) async fn observe(database: &Database) -> Result<()> {
             true => look_at(database, &policy, until).await.unwrap_or_default(),
             false => Vec::new(),
         };
-        let mine = units.iter().filter(|unit| unit.policy == row.name);
-        for unit in mine {
+        for unit in units_of(row) {
             let look = seen.iter().find(|seen| seen.surveyed.leaf.relation.label() == unit.leaf);
             let (pending, oldest) = match look.and_then(|seen| seen.look) {
                 Some(look) => {

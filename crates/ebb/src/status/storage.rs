@@ -1,9 +1,11 @@
 //! `ebb status --storage`: what the tables of each policy take, from figures that the server keeps anyway. Invariant: no
 //! table is read, so that it costs the same for any size.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
-use super::store;
+use super::store::{self, PolicyRow};
 use crate::audit::Moment;
 use crate::pg::{Database, catalog};
 use crate::policy::{Kind, Spec};
@@ -62,11 +64,25 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
     let policies = store::policies(&mut tx).await?;
     let units = store::units(&mut tx).await?;
     let tenants = store::tenant_storage(&mut tx).await?;
-    let mut all = Vec::new();
-    for row in policies {
+    let works = |row: &PolicyRow| {
         let table = row.spec.as_object().and_then(table_of).map(str::to_owned);
-        let Some(table) = table.filter(|_| Kind::parse(&row.kind).is_ok_and(Kind::is_work)) else { continue };
-        let pending = units.iter().filter(|unit| unit.policy == row.name).filter_map(|unit| unit.pending);
+        table.filter(|_| Kind::parse(&row.kind).is_ok_and(Kind::is_work))
+    };
+    let policies: Vec<(PolicyRow, String)> =
+        policies.into_iter().filter_map(|row| works(&row).map(|table| (row, table))).collect();
+    let named = catalog::named(&mut tx, policies.iter().map(|(_, table)| table.as_str())).await?;
+    let oids: Vec<u32> =
+        policies.iter().filter_map(|(_, table)| named.find(table).ok().flatten()).map(|table| table.oid).collect();
+    let sizes = store::storage(&mut tx, &oids).await?;
+    let mut pending: HashMap<&str, u64> = HashMap::new();
+    for unit in &units {
+        if let Some(rows) = unit.pending {
+            *pending.entry(&unit.policy).or_default() += rows.max(0) as u64;
+        }
+    }
+    let mut all = Vec::new();
+    for (row, table) in policies {
+        let pending = pending.get(row.name.as_str()).copied();
         let mut storage = PolicyStorage {
             policy: row.name.clone(),
             table: table.clone(),
@@ -74,13 +90,13 @@ pub(super) async fn storage(database: &Database) -> Result<Vec<PolicyStorage>> {
             rows: 0,
             table_bytes: 0,
             index_bytes: 0,
-            pending: pending.map(|rows| rows.max(0) as u64).reduce(|a, b| a + b),
+            pending,
             problem: None,
             tenants: tenants.iter().filter(|tenant| tenant.policy == row.name).cloned().collect(),
         };
-        match catalog::table(&mut tx, &table).await {
+        match named.table(&mut tx, &table).await {
             Ok(found) => {
-                let sums = store::storage(&mut tx, found.oid).await?;
+                let sums = sizes.get(&found.oid).copied().unwrap_or_default();
                 (storage.leaves, storage.rows) = (sums.leaves as u64, sums.rows as u64);
                 (storage.table_bytes, storage.index_bytes) = (sums.table_bytes as u64, sums.index_bytes as u64);
             }

@@ -1,5 +1,6 @@
 //! What status reads: units with leases and runs, nodes, and a bounded look at the users' tables themselves.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -193,8 +194,9 @@ pub(crate) async fn sample(connection: &mut PgConnection) -> Result<u64> {
 }
 
 /// What a table with all its leaves takes.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
 pub(crate) struct Sizes {
+    root: i64,
     pub(crate) leaves: i64,
     pub(crate) rows: i64,
     pub(crate) table_bytes: i64,
@@ -205,6 +207,9 @@ pub(crate) async fn tenant_storage(connection: &mut PgConnection) -> Result<Vec<
     Ok(sql!("tenant_storage" as super::TenantStorage).fetch_all(connection).await?)
 }
 
-pub(crate) async fn storage(connection: &mut PgConnection, table: u32) -> Result<Sizes> {
-    Ok(sql!("storage" as Sizes).bind(i64::from(table)).fetch_one(connection).await?)
+/// What each of these tables takes.
+pub(crate) async fn storage(connection: &mut PgConnection, tables: &[u32]) -> Result<HashMap<u32, Sizes>> {
+    let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    let found = sql!("storage" as Sizes).bind(tables).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|sizes| (sizes.root as u32, sizes)).collect())
 }

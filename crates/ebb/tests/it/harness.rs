@@ -13,7 +13,7 @@ use sqlx::postgres::{PgConnection, Postgres};
 use sqlx::{AssertSqlSafe, Connection};
 
 /// Long enough for anything that happens at all.
-pub(crate) const SOON: Duration = Duration::from_secs(90);
+pub(crate) const SOON: Duration = Duration::from_secs(180);
 
 /// An engine on a database of its own.
 pub(crate) struct Ebb {

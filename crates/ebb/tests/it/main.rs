@@ -10,6 +10,7 @@ mod embedded;
 mod examples;
 mod expire;
 mod harness;
+mod many;
 mod names;
 mod once;
 mod pacing;

@@ -178,7 +178,8 @@ async fn a_time_of_day_is_kept() {
     ebb.set_clock("2024-06-15 19:00:01Z").await;
     ebb.until("SELECT NOT EXISTS (SELECT FROM t)").await;
     ebb.until("SELECT next_at = '2024-06-16 19:00Z' FROM ebb.unit WHERE policy = 't'").await;
-    let runs: i64 = ebb.db.scalar("SELECT count(*) FROM ebb.run WHERE policy = 't'").await;
+    // A run that began while the clock was being moved may have been followed by one that found nothing.
+    let runs: i64 = ebb.db.scalar("SELECT count(*) FROM ebb.run WHERE policy = 't' AND rows > 0").await;
     assert_eq!(runs, 1);
     node.stop().await;
 }

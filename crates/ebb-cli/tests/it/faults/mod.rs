@@ -19,7 +19,7 @@ use ebb_testkit::{Node, TestDatabase, eventually};
 use serde_json::{Value, json};
 
 /// Long enough for a busy machine, short enough to notice.
-const SOON: Duration = Duration::from_secs(90);
+const SOON: Duration = Duration::from_secs(180);
 
 fn ebb_bin() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ebb"))

@@ -87,7 +87,7 @@ async fn a_black_hole_is_got_over_also_by_connections_that_nobody_resets() {
     let mut deaf: Vec<i32> = Vec::new();
     for nobody_resets in [false, true] {
         let hears = "SELECT EXISTS (SELECT FROM ebb.node WHERE listens)";
-        eventually(Duration::from_secs(90), || async { db.scalar(hears).await }).await;
+        eventually(SOON, || async { db.scalar(hears).await }).await;
         insert_due(&db, "cut", 300).await;
         wait_for_mid_run(&db, "cut").await;
         let listeners =
@@ -100,12 +100,12 @@ async fn a_black_hole_is_got_over_also_by_connections_that_nobody_resets() {
         } else {
             proxy.restore();
         }
-        eventually(Duration::from_secs(60), || async { due(&db, "cut").await == 0 }).await;
+        eventually(SOON, || async { due(&db, "cut").await == 0 }).await;
     }
     // The connection that listens notices as well, though nothing was said on it.
     let listening = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                      AND application_name = 'ebb/listen' AND pid <> ALL($1)";
-    eventually(Duration::from_secs(120), || async {
+    eventually(SOON, || async {
         let fresh: i64 = sqlx::query_scalar(listening).bind(&deaf).fetch_one(db.pool()).await.unwrap();
         fresh > 0
     })

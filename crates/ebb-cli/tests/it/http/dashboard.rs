@@ -181,3 +181,100 @@ async fn a_session_ends_with_its_token_and_only_leads_to_our_pages() {
     let page = browser.client.get(format!("http://{}/", site.address)).header("cookie", cookie).send().await.unwrap();
     assert_eq!(page.status(), 403, "an application has nothing to see here");
 }
+
+/// Every address of the dashboard, and the role that it needs; none where it is for everybody.
+const ADDRESSES: [(&str, &str, Option<Role>); 35] = [
+    ("GET", "/", Some(Role::Read)),
+    ("GET", "/policies", Some(Role::Read)),
+    ("GET", "/policies/{name}", Some(Role::Read)),
+    ("GET", "/policies/{name}/run", Some(Role::Operate)),
+    ("POST", "/policies/{name}/run", Some(Role::Operate)),
+    ("POST", "/policies/{name}/pause", Some(Role::Operate)),
+    ("POST", "/policies/{name}/resume", Some(Role::Operate)),
+    ("GET", "/policies/{name}/edit", Some(Role::Admin)),
+    ("POST", "/policies/{name}/edit", Some(Role::Admin)),
+    ("GET", "/events", Some(Role::Read)),
+    ("GET", "/events/retry", Some(Role::Operate)),
+    ("POST", "/events/retry", Some(Role::Operate)),
+    ("GET", "/events/{id}", Some(Role::Read)),
+    ("GET", "/events/{id}/retry", Some(Role::Operate)),
+    ("POST", "/events/{id}/retry", Some(Role::Operate)),
+    ("GET", "/events/{id}/cancel", Some(Role::Operate)),
+    ("POST", "/events/{id}/cancel", Some(Role::Operate)),
+    ("GET", "/subjects", Some(Role::Read)),
+    ("GET", "/subjects/{policy}/{id}", Some(Role::Read)),
+    ("GET", "/subjects/{policy}/{id}/{act}", Some(Role::Operate)),
+    ("POST", "/subjects/{policy}/{id}/{act}", Some(Role::Operate)),
+    ("GET", "/partitions", Some(Role::Read)),
+    ("GET", "/resources", Some(Role::Read)),
+    ("GET", "/resources/{policy}/sweep", Some(Role::Operate)),
+    ("POST", "/resources/{policy}/sweep", Some(Role::Operate)),
+    ("GET", "/resources/{policy}/{name}/drop", Some(Role::Operate)),
+    ("POST", "/resources/{policy}/{name}/drop", Some(Role::Operate)),
+    ("GET", "/audit", Some(Role::Read)),
+    ("GET", "/audit/report", Some(Role::Read)),
+    ("GET", "/login", None),
+    ("POST", "/login", None),
+    ("POST", "/logout", None),
+    ("GET", "/assets/style.css", None),
+    ("GET", "/assets/app.js", None),
+    ("GET", "/assets/icon.svg", None),
+];
+
+/// What the router serves, read from its own text: an address that is added there and not above is found.
+fn served() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for text in [include_str!("../../../src/dashboard/mod.rs"), include_str!("../../../src/dashboard/assets.rs")] {
+        for line in text.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
+            let (path, handlers) = line.split_once('"').unwrap();
+            for (method, word) in [("GET", "get("), ("GET", "file("), ("POST", "post(")] {
+                if handlers.contains(word) {
+                    found.push((method.to_owned(), path.to_owned()));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn every_page_and_action_keeps_to_its_role() {
+    let mut listed: Vec<_> =
+        ADDRESSES.iter().map(|(method, path, _)| (String::from(*method), String::from(*path))).collect();
+    listed.sort();
+    assert_eq!(served(), listed, "say which role the new address needs");
+
+    let site = site().await;
+    let mut browsers = Vec::new();
+    for role in [Role::Read, Role::Operate, Role::Admin] {
+        let browser = Browser::log_in(&site, role).await;
+        let csrf = browser.csrf().await;
+        browsers.push((role, browser, csrf));
+    }
+    for (method, path, needed) in ADDRESSES {
+        let Some(needed) = needed else { continue };
+        let path = path.replace("{name}", "keys").replace("{policy}", "keys").replace("{act}", "hold");
+        let path = path.replace("{id}", "00000000-0000-7000-8000-000000000000");
+        let nobody = Client::builder().redirect(Policy::none()).build().unwrap();
+        let nobody = nobody.request(method.parse().unwrap(), format!("http://{}{path}", site.address));
+        let answer = nobody.send().await.unwrap();
+        assert_eq!(answer.status(), 303, "{method} {path} leads whoever is not in to the way in");
+        for (role, browser, csrf) in &browsers {
+            let form = format!("_csrf={csrf}&act=preview&version=1&spec=%7B%7D&reason=tried&sink=&confirm=keys");
+            let answer = match method {
+                "GET" => browser.get(&path).await,
+                _ => browser.post(&path, &form).await,
+            };
+            assert_eq!(answer.status != 403, role.covers(needed), "{role}: {method} {path} answered {}", answer.status);
+            assert!(answer.status < 500, "{role}: {method} {path} answered {}", answer.status);
+        }
+    }
+    // What applications have opens no page.
+    let token = site.token(Role::App).await;
+    let client = Client::builder().redirect(Policy::none()).build().unwrap();
+    let mut application = Browser { site: &site, client, cookie: String::new() };
+    let session = application.post("/login", &format!("token={token}")).await;
+    application.cookie = session.header("set-cookie").split(';').next().unwrap().to_owned();
+    assert!([303, 403].contains(&application.get("/").await.status));
+}

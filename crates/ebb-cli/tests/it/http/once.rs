@@ -145,3 +145,30 @@ async fn claims_that_share_a_transaction_keep_their_own_terms() {
         .await;
     assert_eq!(hours, "default 24, long 48, print 24, short 1");
 }
+
+/// A token that was let in before is checked together with its claim; nothing is claimed by one that no longer counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_made_only_while_its_token_counts() {
+    let site = Site::new().await;
+    let (app, read) = (site.token(Role::App).await, site.token(Role::Read).await);
+    let claim = |key: &str| json!({ "key": key });
+    for round in 0..3 {
+        let key = format!("round {round}");
+        assert_eq!(site.post("/v1/once/orders", &app, &claim(&key)).await.status, 201);
+        assert_eq!(site.post("/v1/once/orders", &app, &claim(&key)).await.status, 200);
+        let answer = site.post("/v1/once/orders", &read, &claim("of a reader")).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (403, "forbidden"), "{answer:?}");
+    }
+    let unreadable = site.post("/v1/once/orders", &app, &json!({ "kye": "k" })).await;
+    assert_eq!(unreadable.status, 422, "{unreadable:?}");
+    site.database.execute("UPDATE ebb.token SET revoked_at = clock_timestamp() WHERE role = 'app'").await;
+    for body in [claim("after its end"), json!({ "kye": "k" }), json!({ "key": "in flight", "in_flight": true })] {
+        let answer = site.post("/v1/once/orders", &app, &body).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (401, "unauthenticated"), "{body}");
+    }
+    let kept: Vec<String> = sqlx::query_scalar("SELECT key FROM ebb.once_key WHERE namespace = 'orders' ORDER BY key")
+        .fetch_all(site.database.pool())
+        .await
+        .unwrap();
+    assert_eq!(kept, ["round 0", "round 1", "round 2"]);
+}

@@ -20,7 +20,7 @@ use ebb_testkit::{Node, TestDatabase};
 use tokio::sync::watch;
 
 /// Long enough for a busy machine, short enough to notice.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 
 /// What posts events to, and what it got.
 #[derive(Clone)]

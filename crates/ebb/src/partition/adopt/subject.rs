@@ -250,8 +250,9 @@ pub(crate) async fn newest(
     column: &Ident,
     not_null: bool,
 ) -> Result<(Option<String>, bool)> {
+    // By the column of the table: the bare name would be that of its text, which no index has.
     let newest = format!(
-        "(SELECT {column}::text FROM ONLY {relation} WHERE {column} IS NOT NULL ORDER BY {column} DESC LIMIT 1)"
+        "(SELECT t.{column}::text FROM ONLY {relation} AS t WHERE t.{column} IS NOT NULL ORDER BY t.{column} DESC LIMIT 1)"
     );
     let nulls = match not_null {
         true => "false".to_owned(),

@@ -105,7 +105,8 @@ pub(crate) async fn candidates(
 
 /// The oldest value of a column, as text in UTC.
 pub(crate) async fn oldest(connection: &mut PgConnection, of: &Relation, column: &Ident) -> Result<Option<String>> {
-    let sql = format!("SELECT {column}::text FROM ONLY {of} ORDER BY {column} LIMIT 1");
+    // By the column of the table: the bare name would be that of its text, which no index has.
+    let sql = format!("SELECT t.{column}::text FROM ONLY {of} AS t ORDER BY t.{column} LIMIT 1");
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_optional(connection).await?)
 }
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
-use super::{Node, REFRESH_WITHIN, TICK, Take};
+use super::{Node, TICK, Take};
 use crate::pg::answered;
 use crate::spine::options::Finished;
 use crate::spine::service::Service;
@@ -99,7 +100,7 @@ impl Node {
     /// A first look without claiming anything.
     async fn tick_quietly(&mut self) -> Result<()> {
         self.look(false).await?;
-        answered(REFRESH_WITHIN, self.refresh()).await?;
+        self.refresh(false).boxed().await?;
         self.look(false).await?;
         Ok(())
     }

@@ -168,3 +168,23 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
     ebb.db.execute("INSERT INTO public.t (id, created_at) SELECT n, timestamptz '2027-02-28 23:59:59.999999+00' - n * interval '7 hours' FROM generate_series(0, 90) n").await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM pg_constraint WHERE conrelid = 'public.t_2027_02'::regclass AND conname = 'ebb_derived_year_month'").await, 1);
 }
+
+/// Seconds of 2001-09-09 got a tenth digit that day: as text, 999999999 comes after 1000000001.
+#[tokio::test]
+async fn the_newest_row_is_the_newest_by_time_and_not_by_its_text() {
+    let ebb = Ebb::with("CREATE TABLE public.p (id bigint, at bigint NOT NULL) PARTITION BY RANGE (at)").await;
+    ebb.set_clock("2001-09-10 00:00:00+00").await;
+    ebb.apply("[[partition]]\nname = \"p\"\ntable = \"public.p\"\ncolumn = \"at\"\nby = \"month\"\nahead = 2\nunit = \"s\"\nkeep = \"2mo\"").await;
+    ebb.once("p").await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, 999999999), (2, 1000000001), (3, 999999000)").await;
+    ebb.set_clock("2001-12-02 00:00:00+00").await;
+    let runs = ebb.once("p").await.runs;
+    assert_eq!(runs[0].rows, 3, "{runs:?}");
+    let record: (String, String) = sqlx::query_as(
+        "SELECT extract(epoch FROM due_from)::int8::text, extract(epoch FROM due_to)::int8::text FROM ebb.audit WHERE action = 'drop_partition'",
+    )
+    .fetch_one(ebb.db.pool())
+    .await
+    .unwrap();
+    assert_eq!(record, ("999999000".to_owned(), "1000000001".to_owned()));
+}
