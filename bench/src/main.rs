@@ -58,8 +58,8 @@ async fn run(part: &str) -> Result<Vec<Goal>> {
     if wants("resources") {
         goals.extend(resources::run().await?);
     }
-    if wants("retain") {
-        goals.extend(retain::run().await?);
+    if wants("retain") || part.starts_with("retain-") {
+        goals.extend(retain::run(part).await?);
     }
     if wants("schedule") || part.starts_with("schedule-") {
         goals.extend(schedule::run(part).await?);

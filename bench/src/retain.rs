@@ -25,16 +25,25 @@ fn scaled(rows: u64) -> u64 {
     ((rows as f64 * scale) as u64).max(10)
 }
 
-pub(crate) async fn run() -> Result<Vec<Goal>> {
+/// All of it, or `retain-erase`, `retain-beside` (a foreground), `retain-grow` (marking and planning, by size).
+pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
+    let wants = |name: &str| ["all", "retain", name].contains(&part);
     let bed = Bed::new().await?;
     let keys = TempDir::new();
     let subject = keys.path().join("subject.key");
     SubjectKey::create_if_missing(&subject)?;
     let pool = Database::open(Target::parse(bed.database.socket_url(), None)?, 8, "ebb/bench");
     let engine = Engine::new(pool, Keys { subject: Some(subject), ..Keys::default() });
-    let mut goals = erasing(&bed, &engine).await?;
-    goals.extend(beside_others(&bed, &engine).await?);
-    goals.extend(growing(&bed, &engine).await?);
+    let mut goals = Vec::new();
+    if wants("retain-erase") {
+        goals.extend(erasing(&bed, &engine).await?);
+    }
+    if wants("retain-beside") {
+        goals.extend(beside_others(&bed, &engine).await?);
+    }
+    if wants("retain-grow") {
+        goals.extend(growing(&bed, &engine).await?);
+    }
     Ok(goals)
 }
 

@@ -43,9 +43,68 @@ struct TenantRequest {
     /// How long its subjects stay; as the policy says when absent.
     #[schema(example = "180d", pattern = r"^([1-9][0-9]{0,3}(h|d|mo)|[1-9][0-9]{0,2}y)$")]
     retention: Option<String>,
+    /// How long before their erasure its subjects are warned and reminded, the longest first; `[]`: as the policy says; as
+    /// it is when absent.
+    #[schema(example = json!(["14d", "2d"]), max_items = 8)]
+    warn_before: Option<Vec<WarnTerm>>,
+    /// Its words in the warning, instead of the policy's; `{}`: as the policy says; as they are when absent.
+    texts: Option<Words>,
     /// False: nothing of this tenant goes.
     #[serde(default = "yes")]
     enabled: bool,
+}
+
+/// How long before.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(value_type = String, example = "14d", pattern = r"^([1-9][0-9]{0,3}(h|d|mo)|[1-9][0-9]{0,2}y)$")]
+struct WarnTerm(String);
+
+/// Words of a warning that a tenant has of its own; the policy's where absent.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Words {
+    /// What the service is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    service: Option<String>,
+    /// Where help is: an address or a URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    support: Option<String>,
+    /// The mail's subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    subject: Option<String>,
+    /// The first line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    greeting: Option<String>,
+    /// A paragraph before the date.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    intro: Option<String>,
+    /// The last line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"\S", max_length = 1000)]
+    closing: Option<String>,
+}
+
+impl Words {
+    fn checked(&self) -> Result<BTreeMap<String, String>, Problem> {
+        let given = serde_json::to_value(self).ok();
+        let given = given.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        let texts = policy::warning_texts(&given);
+        texts.map_err(|errors| Problem::field("texts", ebb::Error::from(errors).to_string()))
+    }
+}
+
+fn checked_terms(given: Vec<WarnTerm>) -> Result<Option<Vec<Term>>, Problem> {
+    let texts: Vec<String> = given.into_iter().map(|term| term.0).collect();
+    if texts.is_empty() {
+        return Ok(None);
+    }
+    let terms = policy::warning_terms(&texts);
+    terms.map(Some).map_err(|invalid| Problem::field("warn_before", invalid.message))
 }
 
 fn yes() -> bool {
@@ -86,6 +145,7 @@ struct TenantAnswer {
         (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Below the floor, or subjects would be due and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A term or a text cannot be", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("admin"))),
 )]
@@ -99,7 +159,14 @@ async fn put(
 ) -> Result<Json<TenantAnswer>, Problem> {
     let retention = request.retention.map(|text| text.parse::<Term>());
     let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
-    let (warn_before, texts) = warning(&surface, &of).await?;
+    let given = (request.warn_before.map(checked_terms).transpose()?, request.texts.map(|w| w.checked()).transpose()?);
+    let (warn_before, texts) = match given {
+        (Some(warn_before), Some(texts)) => (warn_before, texts),
+        (warn_before, texts) => {
+            let now = warning(&surface, &of).await?;
+            (warn_before.unwrap_or(now.0), texts.unwrap_or(now.1))
+        }
+    };
     let set = OverrideChange::Set { retention, warn_before, texts, enabled: request.enabled };
     change(&surface, &of, &query, &headers, &set, by.name()).await
 }
@@ -126,7 +193,7 @@ async fn remove(
     change(&surface, &of, &query, &headers, &OverrideChange::Unset, by.name()).await
 }
 
-/// What the tenant has of its own in warnings: set on the command line, and left as it is here.
+/// What the tenant has of its own in warnings, which stays where a request does not speak of it.
 async fn warning(surface: &Surface, of: &Of) -> ebb::Result<(Option<Vec<Term>>, BTreeMap<String, String>)> {
     let mut tx = surface.engine.database().read().await?;
     let mut all = retain::list_overrides(&mut tx, &of.name).await?;

@@ -49,6 +49,7 @@ const MIGRATIONS: &[Migration] = migrations![
     21 "0021_flush",
     22 "0022_refs",
     23 "0023_claims",
+    24 "0024_closed",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

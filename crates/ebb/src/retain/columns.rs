@@ -4,7 +4,7 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::store;
+use super::{compile, store};
 use crate::Result;
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::Retain;
@@ -65,8 +65,13 @@ pub(super) async fn missing_index(connection: &mut PgConnection, policy: &Retain
     // A partitioned table cannot have one made concurrently; there each partition gets its own by hand.
     let leaves = catalog::leaves(connection, table.oid).await?;
     let leaf = leaves.first().filter(|leaf| leaves.len() == 1 && leaf.oid == table.oid);
+    // With the key behind the time, a page of many rows of one moment is read from where the last one ended.
+    let (_, tree) = compile::tree(connection, policy, subjects).await?;
+    let key = tree.nodes[0].key.iter().map(|column| &column.name);
     Ok(leaf.map(|leaf| {
-        let statement = format!("CREATE INDEX CONCURRENTLY ON {} ({column}) WHERE {column} IS NOT NULL", leaf.relation);
+        let order: Vec<String> = std::iter::once(&column).chain(key).map(ToString::to_string).collect();
+        let order = order.join(", ");
+        let statement = format!("CREATE INDEX CONCURRENTLY ON {} ({order}) WHERE {column} IS NOT NULL", leaf.relation);
         (table.relation.label(), statement)
     }))
 }

@@ -1,6 +1,8 @@
 //! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
 //! Invariant: a deletion that is open stays as it is; marking only adds what is missing and closes what was taken back.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -28,27 +30,38 @@ pub(crate) struct Mark {
     opened: u64,
 }
 
+/// How many batches' rows are read at once. Where many rows were deleted at the same moment and the index does not also lead
+/// by the key, a read goes through all of them: it had better be seldom.
+const READ_AHEAD: u64 = 10;
+
 #[derive(Debug, Clone)]
 enum Way {
-    /// Soft-deleted rows after a place.
-    Rows(Option<Vec<String>>),
+    /// Soft-deleted rows: those of a page from one on, then the page after it.
+    Rows(Arc<Page>, usize),
     /// Open deletions after an id.
     Deletions(Option<Uuid>),
     Done,
+}
+
+/// Soft-deleted rows that were read ahead, and the place of the last.
+#[derive(Debug, Default)]
+struct Page {
+    ids: Vec<String>,
+    last: Option<Vec<String>>,
 }
 
 impl Mark {
     pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool) -> Self {
         let status = subjects.status.as_ref().map(|status| (Ident::new(&status.column), status.deleted.clone()));
         let due = subjects.mirror.due.as_ref().map(Ident::new);
-        Self { policy: policy.to_owned(), compiled, due, status, by_time, way: Way::Rows(None), opened: 0 }
+        Self { policy: policy.to_owned(), compiled, due, status, by_time, way: Way::Rows(Arc::default(), 0), opened: 0 }
     }
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let size = batch.size.max(1);
         rows::bound(batch.connection(), &self.compiled.root.relation, std::time::Duration::from_millis(200)).await?;
         let (changed, next) = match self.way.clone() {
-            Way::Rows(after) => self.open(batch, after, size).await?,
+            Way::Rows(page, from) => self.open(batch, page, from, size).await?,
             Way::Deletions(after) => self.close(batch, after, size).await?,
             Way::Done => (0, Way::Done),
         };
@@ -57,17 +70,24 @@ impl Mark {
     }
 
     /// Opens deletions for the next soft-deleted rows.
-    async fn open(&mut self, batch: &mut Batch, after: Option<Vec<String>>, size: u64) -> Result<(u64, Way)> {
+    async fn open(&mut self, batch: &mut Batch, page: Arc<Page>, from: usize, size: u64) -> Result<(u64, Way)> {
         let role = self.compiled.role.clone();
         let (root, columns) = (&self.compiled.root, self.compiled.root.key.len());
         let connection = batch.connection();
-        rows::as_role(connection, role.as_ref()).await?;
-        let seen = rows::soft_deleted(connection, root, self.by_time, after.as_deref(), size).await?;
-        rows::back_from_role(connection, role.as_ref()).await?;
-        let next = seen.last.clone().map_or(Way::Deletions(None), |last| Way::Rows(Some(last)));
+        if from == page.ids.len() {
+            rows::as_role(connection, role.as_ref()).await?;
+            let (after, most) = (page.last.as_deref(), size * READ_AHEAD);
+            let seen = rows::soft_deleted(connection, root, self.by_time, after, most).await?;
+            rows::back_from_role(connection, role.as_ref()).await?;
+            let next = Page { ids: seen.ids, last: seen.last };
+            let more = !next.ids.is_empty();
+            return Ok((0, if more { Way::Rows(Arc::new(next), 0) } else { Way::Deletions(None) }));
+        }
+        let to = page.ids.len().min(from + size as usize);
+        let (ids, next) = (&page.ids[from..to], Way::Rows(page.clone(), to));
         let mut missing = Doomed::with(columns);
-        for at in store::not_open(connection, &self.policy, &seen.ids).await? {
-            missing.push(rows::id_parts(&seen.ids[at as usize], columns)?, at);
+        for at in store::not_open(connection, &self.policy, ids).await? {
+            missing.push(rows::id_parts(&ids[at as usize], columns)?, at);
         }
         if missing.is_empty() {
             return Ok((0, next));
@@ -79,7 +99,7 @@ impl Mark {
         let mut deleted = rows::Seen::default();
         for row in locked {
             if let Some(deleted_at) = row.deleted_at {
-                deleted.ids.push(seen.ids[row.subject as usize].clone());
+                deleted.ids.push(ids[row.subject as usize].clone());
                 deleted.deleted_at.push(deleted_at);
                 deleted.tenants.push(row.tenant);
             }
@@ -88,11 +108,11 @@ impl Mark {
         if opened.is_empty() {
             return Ok((0, next));
         }
-        let ids = root.named(opened.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let named = root.named(opened.iter().map(|candidate| candidate.subject_id.as_str()))?;
         let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
         rows::as_role(connection, role.as_ref()).await?;
         let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
-        rows::mirror(connection, root, &ids, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
+        rows::mirror(connection, root, &named, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
         rows::back_from_role(connection, role.as_ref()).await?;
         self.record(batch, "mark", opened.len() as i64).await?;
         self.opened += opened.len() as u64;

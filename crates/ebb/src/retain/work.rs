@@ -24,6 +24,10 @@ use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::{Error, Result};
 
+/// What a batch of erasing aims at alone on the server: some thirty statements are sent for it, however many subjects it has,
+/// and the rows that it locks are of subjects who are gone already.
+const ERASE_ALONE_FOR: Duration = Duration::from_millis(200);
+
 /// Marking, warning or erasing the subjects of one policy.
 pub(crate) struct RetainWork {
     unit: Unit,
@@ -145,7 +149,7 @@ impl RetainWork {
         }
         let pacer = match self.policy.batch {
             BatchSize::Fixed { rows, pause } => Pacer::fixed(rows, pause),
-            BatchSize::Adaptive => Pacer::adaptive(50, 1, 5_000),
+            BatchSize::Adaptive => Pacer::adaptive(250, 1, 5_000).alone_for(ERASE_ALONE_FOR),
         };
         let copier = self.copier()?;
         if let Some(copier) = copier.as_ref().filter(|_| due > 0) {

@@ -135,6 +135,7 @@ pub struct Pacer {
     fixed: Option<(u64, Duration)>,
     beside: bool,
     started: bool,
+    alone: Duration,
 }
 
 impl Pacer {
@@ -142,7 +143,23 @@ impl Pacer {
     pub fn adaptive(start: u64, min: u64, max: u64) -> Self {
         debug_assert!(0 < min && min <= start && start <= max);
         let floor = (start as f64 * FLOOR).max(min as f64);
-        Self { size: start as f64, min: min as f64, floor, max: max as f64, fixed: None, beside: false, started: false }
+        Self {
+            size: start as f64,
+            min: min as f64,
+            floor,
+            max: max as f64,
+            fixed: None,
+            beside: false,
+            started: false,
+            alone: TARGET_ALONE,
+        }
+    }
+
+    /// Aims at another duration while nobody else works on the server: for batches whose fixed cost is a large part of the
+    /// usual one.
+    pub fn alone_for(mut self, target: Duration) -> Self {
+        self.alone = target;
+        self
     }
 
     /// Rows and pause as the policy fixes them; trouble still halves until the next success.
@@ -156,6 +173,7 @@ impl Pacer {
             fixed: Some((rows, pause)),
             beside: false,
             started: false,
+            alone: TARGET_ALONE,
         }
     }
 
@@ -179,7 +197,7 @@ impl Pacer {
             self.size = (self.size * 2.0).min(rows as f64);
             return pause;
         }
-        let target = if self.beside { TARGET_BESIDE } else { TARGET_ALONE };
+        let target = if self.beside { TARGET_BESIDE } else { self.alone };
         let ratio = target.as_secs_f64() / took.as_secs_f64().max(1e-4);
         let least = self.floor.min(self.size);
         self.size = (self.size * ratio.clamp(0.5, 1.2)).clamp(least, self.max);

@@ -104,3 +104,50 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     assert_eq!((removed.status, &removed.json()["due_after"]), (200, &json!(0)), "{removed:?}");
     assert_eq!(site.send(Method::DELETE, path, &admin, &json!({})).await.problem(), "not-found");
 }
+
+#[tokio::test]
+async fn a_tenant_has_warnings_and_words_of_its_own() {
+    let site = Site::new().await;
+    site.database.execute(TABLES).await;
+    site.database.execute("ALTER TABLE users ADD email text").await;
+    let warned = "warn_before = [\"30d\", \"3d\"]\ncontact = { email = \"email\" }\nnotify = \"mail\"\n\
+        restore_url = \"https://app.example.test/restore?token={token}\"\n\
+        [sinks.mail]\ntype = \"smtp\"\nhost = \"127.0.0.1\"\nfrom = \"no-reply@example.test\"\n";
+    Shell::new(&site.database, &format!("{USERS}{warned}")).ok(&["apply", "--yes"]);
+    let admin = site.token(Role::Admin).await;
+    let path = "/v1/policies/users/tenants/acme";
+    let put = |query: &'static str, body: Value| {
+        let (site, admin) = (&site, &admin);
+        async move { site.send(Method::PUT, &format!("{path}{query}"), admin, &body).await }
+    };
+    let spec = || site.database.scalar::<Value>("SELECT spec FROM ebb.tenant_override WHERE tenant = 'acme'");
+    for (body, problem, says) in [
+        (json!({ "warn_before": ["2d", "14d"] }), "invalid", "comes not after"),
+        (json!({ "warn_before": ["soon"] }), "invalid", "warn_before"),
+        (json!({ "warn_before": ["120d"] }), "conflict", "acme"),
+        (json!({ "texts": { "service": " " } }), "invalid", "texts"),
+        (json!({ "texts": { "servis": "Acme Books" } }), "invalid", "servis"),
+    ] {
+        let answer = put("", body.clone()).await;
+        assert!(answer.problem() == problem && answer.body.contains(says), "{body}: {answer:?}");
+    }
+    let words = json!({ "warn_before": ["14d", "2d"], "texts": { "service": "Acme Books" } });
+    assert_eq!(put("?dry_run=true", words.clone()).await.json()["dry_run"], true);
+    assert_eq!(site.database.scalar::<i64>("SELECT count(*) FROM ebb.tenant_override").await, 0, "rehearsed only");
+    assert_eq!(put("", words).await.json()["version"], 2);
+    assert_eq!(
+        spec().await,
+        json!({ "retention": null, "enabled": true, "warn_before": ["14d", "2d"], "texts": { "service": "Acme Books" } })
+    );
+    // What a request does not speak of stays.
+    assert_eq!(put("", json!({ "enabled": false, "texts": { "closing": "Sampai jumpa" } })).await.status, 200);
+    assert_eq!(
+        spec().await,
+        json!({ "retention": null, "enabled": false, "warn_before": ["14d", "2d"], "texts": { "closing": "Sampai jumpa" } })
+    );
+    assert_eq!(put("", json!({ "warn_before": [], "texts": {} })).await.status, 200);
+    assert_eq!(spec().await, json!({ "retention": null, "enabled": true }), "the policy's own again");
+    let last: Value =
+        site.database.scalar("SELECT details FROM ebb.audit WHERE action = 'override' ORDER BY id DESC LIMIT 1").await;
+    assert_eq!(last, json!({ "retention": null, "enabled": true, "tenant": "acme" }));
+}

@@ -116,18 +116,15 @@ impl Erase {
     ) -> Result<(Vec<Ready>, Option<Uuid>)> {
         let tree = &self.compiled.tree;
         let mut left_out = None;
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let below: Vec<&Edge> = tree.onto(0).map(|(_, edge)| edge).filter(|e| e.action == EdgeAction::Delete).collect();
         while !ready.is_empty() {
             let roots = roots(&ready, tree.nodes[0].read.len());
             let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
-            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
             let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
-            rows::as_role(connection, self.compiled.role.as_ref()).await?;
-            for (_, edge) in tree.onto(0).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                found += rows::count(connection, tree, edge, &roots, LARGE + 1).await?;
-                if found > LARGE {
-                    break;
-                }
+            if found <= LARGE {
+                rows::as_role(connection, self.compiled.role.as_ref()).await?;
+                found += rows::count_up_to(connection, tree, &below, &roots, LARGE + 1).await?;
+                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
             }
             if found <= LARGE {
                 break;
@@ -139,7 +136,6 @@ impl Erase {
             let half = ready.split_off(ready.len().div_ceil(2));
             left_out = half.first().map(|first| first.candidate.id);
         }
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         Ok((ready, left_out))
     }
 

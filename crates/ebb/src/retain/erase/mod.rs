@@ -8,7 +8,7 @@ mod late;
 mod parts;
 mod record;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ use crate::{Error, Result};
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// A subject with more rows than this goes in parts.
 const LARGE: u64 = 20_000;
+/// How much of that subjects may be expected to have who go together.
+const FULL: f64 = 0.9;
 /// Attempts at a subject before somebody has to ask for another.
 pub(crate) const ATTEMPTS: i32 = 8;
 
@@ -42,6 +44,8 @@ pub(crate) const ATTEMPTS: i32 = 8;
 pub(crate) struct Erase {
     policy: String,
     compiled: Compiled,
+    /// The tables of the tree, as records name them.
+    names: Vec<String>,
     key: Arc<SubjectKey>,
     /// Keeps a sealed copy of what goes, where the policy asks for one.
     copier: Option<Copier>,
@@ -53,6 +57,8 @@ pub(crate) struct Erase {
     attempting: Option<Uuid>,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
+    /// How many rows a subject had in the batch before: how many subjects one transaction may take.
+    rows_each: f64,
 }
 
 /// How far a run has come.
@@ -80,6 +86,12 @@ struct Ready {
 /// What erasing one subject came to.
 struct Done {
     ready: Ready,
+    gone: Gone,
+}
+
+/// What went with one subject.
+#[derive(Default)]
+struct Gone {
     tables: BTreeMap<usize, i64>,
     unlinked: BTreeMap<usize, i64>,
     /// Events of it that were still to come.
@@ -91,6 +103,7 @@ impl Erase {
     pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
         Self {
             policy: policy.to_owned(),
+            names: compiled.tree.nodes.iter().map(|node| node.relation.label()).collect(),
             compiled,
             key,
             copier,
@@ -99,6 +112,7 @@ impl Erase {
             slow: None,
             attempting: None,
             held: Vec::new(),
+            rows_each: 1.0,
         }
     }
 
@@ -126,7 +140,8 @@ impl Erase {
 
     /// The next due subjects, as many as fit, each as a whole.
     async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
-        let size = batch.size.max(1);
+        let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
+        let size = batch.size.min(fit as u64).max(1);
         let found = store::candidates(batch.connection(), &self.policy, self.progress.after, size).await?;
         self.progress.due_done = (found.len() as u64) < size;
         let Some(last) = found.last() else { return Ok(0) };
@@ -168,7 +183,7 @@ impl Erase {
             }
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
-                Ok(erased) => done.extend(erased),
+                Ok(gone) => done.extend(some.into_iter().zip(gone).map(|(ready, gone)| Done { ready, gone })),
                 // A statement that took too long, or a database that is away, is the runner's concern.
                 Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
                     return Err(error);
@@ -213,7 +228,7 @@ impl Erase {
     }
 
     /// One attempt under a savepoint: everything of these subjects goes, or nothing.
-    async fn attempt(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Done>> {
+    async fn attempt(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Gone>> {
         let tree = &self.compiled.tree;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let roots = roots(ready, tree.nodes[0].read.len());
@@ -225,38 +240,26 @@ impl Erase {
         }
         let (mut taken, unlinked) = self.remove(connection, tree, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        let mut by_subject = vec![BTreeMap::new(); ready.len()];
+        let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
         for ((node, subject), rows) in &taken.counts {
-            if let Some(tables) = by_subject.get_mut(*subject as usize) {
-                tables.insert(*node, *rows);
-            }
+            gone[*subject as usize].tables.insert(*node, *rows);
         }
-        let gone: i64 = by_subject.iter().filter_map(|tables| tables.get(&0)).sum();
-        if gone != doomed[0].len() as i64 {
+        for ((node, subject), rows) in &unlinked.counts {
+            gone[*subject as usize].unlinked.insert(*node, *rows);
+        }
+        let roots: i64 = gone.iter().filter_map(|gone| gone.tables.get(&0)).sum();
+        if roots != doomed[0].len() as i64 {
             return Err(Error::failed("a row of a subject is still there: a trigger or rule keeps it"));
         }
         let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
-        let cancelled = store::forget_events(connection, &self.policy, &ids).await?;
-        let cancelled: HashMap<i32, i64> = cancelled.into_iter().collect();
-        rows::end_savepoint(connection, true).await?;
-        let of = |taken: &Taken, subject: usize| {
-            let mine = taken.counts.iter().filter(|((_, whose), _)| *whose == subject as i32);
-            mine.map(|((node, _), rows)| (*node, *rows)).collect::<BTreeMap<usize, i64>>()
-        };
-        let mut copied: Vec<Vec<Copied>> = vec![Vec::new(); ready.len()];
-        for row in taken.copied() {
-            copied[row.subject as usize].push(row);
+        for (subject, cancelled) in store::forget_events(connection, &self.policy, &ids).await? {
+            gone[subject as usize].cancelled = cancelled;
         }
-        let done = ready.iter().zip(by_subject).zip(copied).enumerate();
-        Ok(done
-            .map(|(at, ((ready, tables), copied))| Done {
-                ready: ready.clone(),
-                tables,
-                unlinked: of(&unlinked, at),
-                cancelled: cancelled.get(&(at as i32)).copied().unwrap_or(0),
-                copied,
-            })
-            .collect())
+        rows::end_savepoint(connection, true).await?;
+        for row in taken.copied() {
+            gone[row.subject as usize].copied.push(row);
+        }
+        Ok(gone)
     }
 
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.

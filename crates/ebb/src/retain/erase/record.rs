@@ -3,16 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::{Done, Erase, pseudonym};
-use crate::Result;
+use crate::audit::Moment;
 use crate::retain::snapshot::{Gone, Sealed};
 use crate::retain::store;
 use crate::retain::store::Erasure;
 use crate::retain::store::rows::Copied;
 use crate::spine::batch::Batch;
+use crate::{Error, Result};
 
 impl Erase {
     /// The records of this batch, in its own transaction, without anything that was erased.
@@ -21,18 +24,23 @@ impl Erase {
         let mut erasures = Vec::with_capacity(done.len());
         let mut ids = Vec::with_capacity(done.len());
         let mut counts = Vec::with_capacity(done.len());
+        let mut mine = 0;
         for (at, done) in done.iter().enumerate() {
-            let rows: i64 = done.tables.values().sum();
-            let before: i64 =
-                done.ready.look.parts.as_object().into_iter().flatten().filter_map(|(_, rows)| rows.as_i64()).sum();
+            let rows: i64 = done.gone.tables.values().sum();
+            let parts = done.ready.look.parts.as_object().into_iter().flatten();
+            let before: i64 = parts.filter_map(|(_, rows)| rows.as_i64()).sum();
             ids.push(done.ready.candidate.id);
             counts.push(rows);
+            mine += rows;
             erasures.push(Erasure {
                 subject: pseudonym(&self.key, &self.policy, &done.ready.candidate.subject_id),
                 rows: rows + before,
                 due_at: done.ready.look.due_at,
-                details: self.details(done, sealed.get(at)),
+                details: self.details(done, sealed.get(at))?,
             });
+        }
+        if !done.is_empty() {
+            self.rows_each = mine as f64 / done.len() as f64;
         }
         let (claim, run) = (batch.claim.clone(), batch.run);
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
@@ -40,7 +48,7 @@ impl Erase {
         store::close_erased(batch.connection(), &ids, &counts).await?;
         self.remember_links(batch.connection(), &done).await?;
         self.progress.subjects += done.len() as u64;
-        Ok(counts.iter().sum::<i64>().unsigned_abs())
+        Ok(mine.unsigned_abs())
     }
 
     /// Seals what went, where a copy is kept: one for each, in their order.
@@ -48,7 +56,7 @@ impl Erase {
         let Some(copier) = &self.copier else { return Ok(Vec::new()) };
         let gone = done.iter_mut().map(|done| Gone {
             deletion: done.ready.candidate.id,
-            rows: self.named(std::mem::take(&mut done.copied)),
+            rows: self.named(std::mem::take(&mut done.gone.copied)),
             continues: done.ready.look.state == "erasing",
             last: true,
         });
@@ -56,48 +64,64 @@ impl Erase {
     }
 
     pub(super) fn named(&self, copied: Vec<Copied>) -> Vec<(String, String)> {
-        let nodes = &self.compiled.tree.nodes;
-        copied.into_iter().map(|copied| (nodes[copied.node].relation.label(), copied.row)).collect()
+        copied.into_iter().map(|copied| (self.names[copied.node].clone(), copied.row)).collect()
     }
 
-    pub(super) fn by_table(&self, counts: &BTreeMap<usize, i64>) -> Value {
-        let mut tables: Map<String, Value> = Map::new();
-        for (node, rows) in counts.iter().filter(|(_, rows)| **rows > 0) {
-            tables.insert(self.compiled.tree.nodes[*node].relation.label(), (*rows).into());
-        }
-        tables.into()
+    pub(super) fn by_table(&self, counts: &BTreeMap<usize, i64>) -> BTreeMap<&str, i64> {
+        let counts = counts.iter().filter(|(_, rows)| **rows > 0);
+        counts.map(|(node, rows)| (self.names[*node].as_str(), *rows)).collect()
     }
 
-    fn details(&self, done: &Done, sealed: Option<&Sealed>) -> Value {
-        let look = &done.ready.look;
-        let mut details = json!({
-            "deletion": done.ready.candidate.id,
-            "soft_deleted_at": look.deleted_at,
-            "due_at": look.due_at,
-            "erased_at": look.now,
-            "expedited": look.expedited,
-            "tables": self.by_table(&done.tables),
-        });
-        // What went before, in parts, where the subject was a large one.
-        for (table, rows) in look.parts.as_object().into_iter().flatten() {
-            let before = details["tables"][table].as_i64().unwrap_or(0);
-            details["tables"][table] = (before + rows.as_i64().unwrap_or(0)).into();
-        }
-        if let Some(warned_at) = look.warned_at {
-            details["warned_at"] = warned_at.to_string().into();
-        }
-        if let Some(tenant) = &look.tenant_now {
-            details["tenant"] = tenant.as_str().into();
-        }
-        if done.unlinked.values().any(|rows| *rows > 0) {
-            details["unlinked"] = self.by_table(&done.unlinked);
-        }
-        if let Some(sealed) = sealed {
-            details["snapshot"] = json!({ "rows": sealed.rows, "until": sealed.until });
-        }
-        if done.cancelled > 0 {
-            details["events_cancelled"] = done.cancelled.into();
-        }
-        details
+    /// As text: it is written once for every subject, and read by the server alone.
+    fn details(&self, done: &Done, sealed: Option<&Sealed>) -> Result<String> {
+        let (look, gone) = (&done.ready.look, &done.gone);
+        let details = Details {
+            deletion: done.ready.candidate.id,
+            soft_deleted_at: look.deleted_at,
+            due_at: look.due_at,
+            erased_at: look.now,
+            expedited: look.expedited,
+            tables: self.all_parts(&gone.tables, &look.parts),
+            warned_at: look.warned_at,
+            tenant: look.tenant_now.as_deref(),
+            unlinked: self.by_table(&gone.unlinked),
+            snapshot: sealed.map(|sealed| json!({ "rows": sealed.rows, "until": sealed.until })),
+            events_cancelled: gone.cancelled,
+        };
+        serde_json::to_string(&details).map_err(|error| Error::failed("a record cannot be written").with_source(error))
     }
+
+    /// What went in this transaction, and what went before it where the subject was a large one.
+    fn all_parts<'a>(&'a self, counts: &BTreeMap<usize, i64>, before: &'a Value) -> BTreeMap<&'a str, i64> {
+        let mut tables = self.by_table(counts);
+        for (table, rows) in before.as_object().into_iter().flatten() {
+            *tables.entry(table).or_default() += rows.as_i64().unwrap_or(0);
+        }
+        tables
+    }
+}
+
+/// What a record says besides its columns.
+#[derive(Serialize)]
+struct Details<'a> {
+    deletion: Uuid,
+    soft_deleted_at: Moment,
+    due_at: Moment,
+    erased_at: Moment,
+    expedited: bool,
+    tables: BTreeMap<&'a str, i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warned_at: Option<Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unlinked: BTreeMap<&'a str, i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<Value>,
+    #[serde(skip_serializing_if = "is_zero")]
+    events_cancelled: i64,
+}
+
+fn is_zero(count: &i64) -> bool {
+    *count == 0
 }

@@ -141,7 +141,8 @@ pub(crate) struct Erasure {
     pub(crate) subject: Hash,
     pub(crate) rows: i64,
     pub(crate) due_at: Moment,
-    pub(crate) details: Value,
+    /// An object of JSON.
+    pub(crate) details: String,
 }
 
 pub(crate) async fn record_erasures(
@@ -156,7 +157,7 @@ pub(crate) async fn record_erasures(
     let subjects: Vec<&[u8]> = erasures.iter().map(|erasure| erasure.subject.as_slice()).collect();
     let rows: Vec<i64> = erasures.iter().map(|erasure| erasure.rows).collect();
     let due: Vec<Moment> = erasures.iter().map(|erasure| erasure.due_at).collect();
-    let details: Vec<&Value> = erasures.iter().map(|erasure| &erasure.details).collect();
+    let details: Vec<&str> = erasures.iter().map(|erasure| erasure.details.as_str()).collect();
     sql!("record_erasures")
         .bind(policy)
         .bind(version)

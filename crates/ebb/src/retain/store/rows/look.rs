@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Root, RootRow, Rows, Values, bind, fetch, join, pick, texts};
+use super::{Doomed, Root, RootRow, Rows, Values, among, bind, fetch, join, pick, texts};
 use crate::Result;
 use crate::pg::{Ident, Relation};
 use crate::retain::tree::{Column, Edge, Tree};
@@ -72,7 +72,7 @@ pub(crate) async fn count_distinct(
         let join = join(&edge.child_columns, &columns, first);
         first += join.arrays + 1;
         let child = &tree.nodes[edge.child].relation;
-        let on = which.behind(edge, &join);
+        let on = which.behind(edge, &join.on);
         parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
         binds.push((values, &parents.subjects));
     }
@@ -168,7 +168,7 @@ pub(crate) async fn collect(
         texts(&child.read),
         child.relation,
         join.from,
-        Rows::Go.behind(edge, &join)
+        Rows::Go.behind(edge, &join.on)
     );
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     let mut doomed = Doomed::with(child.read.len());
@@ -179,25 +179,42 @@ pub(crate) async fn collect(
     Ok(doomed)
 }
 
-/// How many rows of an edge's child refer to the given rows, counted up to a bound.
-pub(crate) async fn count(
+/// How many rows refer to the given rows of the root through any of these edges, counted up to a bound: one statement, which
+/// ends as soon as the bound is reached.
+pub(crate) async fn count_up_to(
     connection: &mut PgConnection,
     tree: &Tree,
-    edge: &Edge,
-    parents: &Doomed,
+    edges: &[&Edge],
+    roots: &Doomed,
     most: u64,
 ) -> Result<u64> {
-    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
-    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
-    let join = join(&edge.child_columns, &columns, 1);
-    let sql = format!(
-        "SELECT count(*) FROM (SELECT FROM {} AS n JOIN {} ON {} LIMIT {most}) AS found",
-        child.relation,
-        join.from,
-        Rows::Go.behind(edge, &join)
-    );
-    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
-    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    let mut parts = Vec::new();
+    let mut binds: Vec<Values<'_>> = Vec::new();
+    let mut first = 1;
+    for edge in edges {
+        let child = &tree.nodes[edge.child].relation;
+        let (columns, values) = pick(roots, &tree.nodes[0].read, &edge.parent_columns)?;
+        let part = match (edge.child_columns.as_slice(), columns.as_slice()) {
+            ([of], [value]) => {
+                let on = Rows::Go.behind(edge, &among(of, value, first));
+                format!("SELECT FROM {child} AS n WHERE {on} AND ${}::int[] IS NOT NULL", first + 1)
+            }
+            _ => {
+                let join = join(&edge.child_columns, &columns, first);
+                format!("SELECT FROM {child} AS n JOIN {} ON {}", join.from, Rows::Go.behind(edge, &join.on))
+            }
+        };
+        first += values.len() + 1;
+        parts.push(part);
+        binds.push(values);
+    }
+    if parts.is_empty() {
+        return Ok(0);
+    }
+    let sql = format!("SELECT count(*) FROM ({} LIMIT {most}) AS found", parts.join(" UNION ALL "));
+    let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    let query = binds.iter().fold(query, |query, values| bind(query, values, &roots.subjects));
+    let count: i64 = query.fetch_one(connection).await?.try_get(0)?;
     Ok(count.unsigned_abs())
 }
 

@@ -10,7 +10,7 @@ mod take;
 
 pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
-    alive, any, blocked, collect, count, count_by, count_distinct, existing, lock_roots, read_roots, sharing,
+    alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, savepoint};
 pub(crate) use subjects::{Mirrored, Seen, ids, mirror, mirror_warning, set_mirror, soft_deleted};
@@ -157,6 +157,11 @@ fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
     }
 }
 
+/// The same of one column as a condition alone: an index is gone through for all values at once, without a join.
+fn among(of: &Ident, value: &Column, at: usize) -> String {
+    format!("n.{of} = ANY (${at}::text[]::{}[])", value.sql_type)
+}
+
 /// The values of some columns among those that were read.
 fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Vec<Column>, Values<'a>)> {
     let mut columns = Vec::new();
@@ -178,11 +183,11 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    /// The join of an edge's rows with their parents, and of those the ones that are meant.
-    fn behind(self, edge: &Edge, join: &Join) -> String {
+    /// Of an edge's rows that refer to their parents `on` these terms, the ones that are meant.
+    fn behind(self, edge: &Edge, on: &str) -> String {
         let on = match &edge.only {
-            None => join.on.clone(),
-            Some(only) => format!("{} AND {only}", join.on),
+            None => on.to_owned(),
+            Some(only) => format!("{on} AND {only}"),
         };
         match (&edge.kept, self) {
             (None, _) => on,

@@ -5,7 +5,8 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use crate::Result;
 use crate::pg::{Ident, Relation};
 
-/// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table.
+/// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
+/// workers, whose start takes longer than the look.
 /// Commits wait for the disk: what is said to be erased is.
 /// Triggers of the tables find what they name without a schema.
 pub(crate) async fn bound(
@@ -14,7 +15,8 @@ pub(crate) async fn bound(
     lock_wait: std::time::Duration,
 ) -> Result<()> {
     let sql = format!(
-        "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL row_security = off; \
+        "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+         SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL row_security = off; \
          SET LOCAL search_path = pg_catalog, {}, public, pg_temp",
         lock_wait.as_millis(),
         root.schema

@@ -47,12 +47,10 @@ pub(crate) async fn soft_deleted(
         }
     };
     let texts: Vec<String> = order.iter().map(|(column, _)| format!("{column}::text")).collect();
-    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     let sql = format!(
-        "SELECT {id}, {moment}, {tenant}, ARRAY[{texts}] FROM {relation} AS n \
+        "SELECT {id}, ARRAY[{texts}] FROM {relation} AS n \
          WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit}",
         id = id_sql(&root.key, "n"),
-        moment = root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
         texts = texts.join(", "),
         relation = root.relation,
         deleted_at = root.deleted_at,
@@ -60,9 +58,7 @@ pub(crate) async fn soft_deleted(
     let mut seen = Seen::default();
     for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
         seen.ids.push(row.try_get(0)?);
-        seen.deleted_at.push(row.try_get(1)?);
-        seen.tenants.push(row.try_get(2)?);
-        seen.last = Some(row.try_get(3)?);
+        seen.last = Some(row.try_get(1)?);
     }
     Ok(seen)
 }

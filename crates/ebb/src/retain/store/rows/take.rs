@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Rows, Values, bind, fetch, join, pick};
+use super::{Doomed, Join, Rows, Values, among, bind, fetch, join, pick};
 use crate::Result;
 use crate::pg::Ident;
 use crate::pg::expression::Change;
@@ -74,8 +74,17 @@ pub(crate) async fn delete_through(
     let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let relation = &child.relation;
-    let on = Rows::Go.behind(edge, &join);
+    let on = Rows::Go.behind(edge, &join.on);
     let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
+    if let (None, true, [of], [value]) = (limit, edge.distinct, edge.child_columns.as_slice(), columns.as_slice()) {
+        let on = Rows::Go.behind(edge, &among(of, value, 1));
+        let sql = format!(
+            "WITH gone AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}) {}",
+            whose("gone", &join, "", rows)
+        );
+        let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+        return taken.add(edge.child, &rows);
+    }
     let gone = match limit {
         None => {
             format!("DELETE FROM {relation} AS n USING {} WHERE {on} RETURNING p.\"ebb:s\" AS s{row}", join.from)
@@ -91,6 +100,15 @@ pub(crate) async fn delete_through(
     let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone GROUP BY s");
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     taken.add(edge.child, &rows)
+}
+
+/// Whose rows went, where each says the one value (`v`) that it went by; a value that two subjects had counts for the first.
+fn whose(gone: &str, join: &Join, what: &str, rows: &str) -> String {
+    format!(
+        "SELECT p.s, count(*){what}{rows} FROM {gone} AS g JOIN (SELECT p.\"ebb:0\" AS v, min(p.\"ebb:s\") AS s FROM {} \
+         GROUP BY 1) AS p ON g.v = p.v GROUP BY p.s",
+        join.from
+    )
 }
 
 /// Deletes the given rows of tables that refer to each other, in one statement: their constraints are checked at its end.
@@ -110,12 +128,19 @@ pub(crate) async fn delete_rows(
         let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
         let (columns, values) = pick(doomed, &table.read, &key)?;
         let join = join(&key, &columns, first);
+        let relation = &table.relation;
+        if let ([of], [value]) = (key.as_slice(), columns.as_slice()) {
+            let on = among(of, value, first);
+            parts.push(format!("gone{at} AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row})"));
+            counts.push(whose(&format!("gone{at}"), &join, &format!(", {at}"), rows));
+        } else {
+            parts.push(format!(
+                "gone{at} AS (DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
+                join.from, join.on
+            ));
+            counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at} GROUP BY s"));
+        }
         first += join.arrays + 1;
-        parts.push(format!(
-            "gone{at} AS (DELETE FROM {} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
-            table.relation, join.from, join.on
-        ));
-        counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at} GROUP BY s"));
         binds.push((values, &doomed.subjects));
     }
     let sql = format!("WITH {} {}", parts.join(", "), counts.join(" UNION ALL "));
@@ -150,7 +175,7 @@ pub(crate) async fn unlink(
         child.relation,
         list.join(", "),
         join.from,
-        Rows::Stay.behind(edge, &join)
+        Rows::Stay.behind(edge, &join.on)
     );
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     taken.add(edge.child, &rows)

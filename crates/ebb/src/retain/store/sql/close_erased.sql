@@ -1,5 +1,5 @@
 -- These deletions ($1, $2 their rows) are done: nothing that names the subject is left, in older deletions and holds of
--- it neither. Index: deletion_pkey, deletion_subject, hold_subject, warning_pkey. Lock: the rows, held already.
+-- it neither. Index: deletion_pkey, deletion_restored, hold_subject, warning_pkey. Lock: the rows, held already.
 WITH done AS (
     SELECT d.id, d.policy, d.subject_id, e.rows
     FROM unnest($1::uuid[], $2::bigint[]) AS e (id, rows)

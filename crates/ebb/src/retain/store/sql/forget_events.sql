@@ -2,6 +2,8 @@
 -- Says of each that had events how many were cancelled. Index: event_subject, event_history_subject, recurring_subject.
 SELECT (s.at - 1)::int, ebb.forget_subject_events($1, s.id)
 FROM unnest($2::text[]) WITH ORDINALITY AS s (id, at)
-WHERE EXISTS (SELECT FROM ebb.event e WHERE e.subject_policy = $1 AND e.subject_id = s.id)
-   OR EXISTS (SELECT FROM ebb.event_history h WHERE h.subject_policy = $1 AND h.subject_id = s.id)
-   OR EXISTS (SELECT FROM ebb.recurring r WHERE r.subject_policy = $1 AND r.subject_id = s.id)
+WHERE s.id IN (SELECT e.subject_id FROM ebb.event e WHERE e.subject_policy = $1 AND e.subject_id = ANY ($2)
+               UNION ALL
+               SELECT h.subject_id FROM ebb.event_history h WHERE h.subject_policy = $1 AND h.subject_id = ANY ($2)
+               UNION ALL
+               SELECT r.subject_id FROM ebb.recurring r WHERE r.subject_policy = $1 AND r.subject_id = ANY ($2))

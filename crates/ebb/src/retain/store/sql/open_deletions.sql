@@ -1,7 +1,10 @@
 -- Opens deletions of a policy ($1) for subjects ($2) that the application soft-deleted at $3, of tenants $4; those that
--- are open stay. Index: deletion_open, unique. Lock: none that others wait for. Returns what was opened.
-INSERT INTO ebb.deletion (policy, subject_id, tenant, deleted_at, due_at, opened_by)
-SELECT r.policy, s.id, s.tenant, s.deleted_at,
+-- are open stay. Index: deletion_open, unique. Lock: none that others wait for. Returns what was opened. Ids are made in the order of
+-- time (version 7): what was deleted together is next to each other in every index, and goes together.
+INSERT INTO ebb.deletion (id, policy, subject_id, tenant, deleted_at, due_at, opened_by)
+SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
+        || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid,
+       r.policy, s.id, s.tenant, s.deleted_at,
        CASE WHEN o.enabled IS FALSE THEN 'infinity'::timestamptz
             ELSE GREATEST(ebb.later(s.deleted_at, r.floor, r.zone),
                           ebb.later(s.deleted_at, COALESCE(o.retention, r.grace), r.zone)) END,
