@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Row;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{Claim, Once, unknown_outcome};
 use crate::pg::{Database, Warm};
 use crate::token::Credential;
 use crate::{Error, Result};
 
-/// Transactions at a time; whoever comes meanwhile shares the next one.
-const LANES: usize = 2;
+/// A transaction that takes no longer is waited for: whoever comes meanwhile shares the next one, which costs the server least.
+/// One that takes longer waits for a lock or for the disk, and the next one goes past it.
+const PATIENCE: Duration = Duration::from_millis(4);
+/// Transactions at a time.
+const LANES: usize = 8;
 /// At most so many claims in one.
 const MOST: usize = 256;
 /// How many may wait for their turn before callers are held up.
@@ -52,10 +55,7 @@ impl Shared {
     /// Needs a runtime.
     pub fn new(database: Database) -> Self {
         let (desk, asked) = mpsc::channel(WAITING);
-        let (asked, warm) = (Arc::new(Mutex::new(asked)), Arc::new(Warm::new(database)));
-        for _ in 0..LANES {
-            tokio::spawn(work(asked.clone(), warm.clone()));
-        }
+        tokio::spawn(work(asked, Arc::new(Warm::new(database))));
         Self { desk }
     }
 
@@ -119,23 +119,33 @@ impl Once {
 }
 
 /// Takes what waits, decides it, and looks again, until nobody can ask any more.
-async fn work(asked: Arc<Mutex<mpsc::Receiver<Asked>>>, warm: Arc<Warm>) {
-    loop {
+async fn work(mut asked: mpsc::Receiver<Asked>, warm: Arc<Warm>) {
+    let lanes = Arc::new(Semaphore::new(LANES));
+    while let Ok(lane) = lanes.clone().acquire_owned().await {
         let mut batch = Vec::new();
-        if asked.lock().await.recv_many(&mut batch, MOST).await == 0 {
+        if asked.recv_many(&mut batch, MOST).await == 0 {
             return;
         }
-        let (claims, callers): (Vec<Value>, Vec<_>) =
-            batch.into_iter().map(|asked| (asked.claim, asked.answer)).unzip();
-        let mut answers: Vec<Answer> = match decide(&warm, &claims).await {
-            Ok(answers) => answers,
-            Err(error) if error.sqlstate().is_some() => Vec::new(),
-            Err(error) => claims.iter().map(|_| Answer::Lost(error.to_string())).collect(),
-        };
-        answers.resize_with(claims.len(), || Answer::Alone);
-        for (caller, answer) in callers.into_iter().zip(answers) {
-            let _ = caller.send(answer);
-        }
+        let warm = warm.clone();
+        let deciding = tokio::spawn(async move {
+            answer(&warm, batch).await;
+            drop(lane);
+        });
+        let _ = tokio::time::timeout(PATIENCE, deciding).await;
+    }
+}
+
+/// Decides claims in one transaction, and tells each caller.
+async fn answer(warm: &Warm, batch: Vec<Asked>) {
+    let (claims, callers): (Vec<Value>, Vec<_>) = batch.into_iter().map(|asked| (asked.claim, asked.answer)).unzip();
+    let mut answers: Vec<Answer> = match decide(warm, &claims).await {
+        Ok(answers) => answers,
+        Err(error) if error.sqlstate().is_some() => Vec::new(),
+        Err(error) => claims.iter().map(|_| Answer::Lost(error.to_string())).collect(),
+    };
+    answers.resize_with(claims.len(), || Answer::Alone);
+    for (caller, answer) in callers.into_iter().zip(answers) {
+        let _ = caller.send(answer);
     }
 }
 
