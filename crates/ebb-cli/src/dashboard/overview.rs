@@ -15,24 +15,37 @@ use crate::http::Surface;
 const HOURS: i32 = 24;
 
 pub(super) async fn page(visitor: Visitor, State(surface): State<Surface>) -> Result<Markup, Trouble> {
-    let status = surface.engine.standing().await?;
-    let mut tx = surface.engine.database().read().await?;
-    let hours = view::hours(&mut tx, None, HOURS).await?;
-    let pending = view::samples(&mut tx, "records_pending", None, HOURS, 96).await?;
-    let rests = view::rests(&mut tx, HOURS).await?;
-    let runs = view::runs(&mut tx, &RunFilter { limit: Some(10), ..RunFilter::default() }).await?;
-    tx.commit().await?;
+    // Side by side: each is a handful of questions.
+    let (status, past) = tokio::try_join!(surface.engine.standing(), Past::read(&surface))?;
     let ahead = surface.upcoming.look(&surface.engine);
     let ahead = ahead.as_deref().map(Vec::as_slice);
-    Ok(frame::page(&visitor, "/", "Overview", content(&status, (&hours, &pending, &rests), &runs, ahead)))
+    Ok(frame::page(&visitor, "/", "Overview", content(&status, &past, ahead)))
 }
 
-fn content(
-    status: &Status,
-    (hours, pending, rests): (&[Hour], &[Sample], &[Rest]),
-    runs: &[Run],
-    ahead: Option<&[super::upcoming::Ahead]>,
-) -> Markup {
+/// What the last hours were like.
+struct Past {
+    hours: Vec<Hour>,
+    pending: Vec<Sample>,
+    rests: Vec<Rest>,
+    runs: Vec<Run>,
+}
+
+impl Past {
+    async fn read(surface: &Surface) -> ebb::Result<Self> {
+        let mut tx = surface.engine.database().read().await?;
+        let past = Self {
+            hours: view::hours(&mut tx, None, HOURS).await?,
+            pending: view::samples(&mut tx, "records_pending", None, HOURS, 96).await?,
+            rests: view::rests(&mut tx, HOURS).await?,
+            runs: view::runs(&mut tx, &RunFilter { limit: Some(10), ..RunFilter::default() }).await?,
+        };
+        tx.commit().await?;
+        Ok(past)
+    }
+}
+
+fn content(status: &Status, past: &Past, ahead: Option<&[super::upcoming::Ahead]>) -> Markup {
+    let Past { hours, pending, rests, runs } = past;
     html! {
         div.head { h1 { "Overview" } span.soft.small { "as of " (ago(status.at)) } }
         (banner(&troubles(status)))

@@ -38,8 +38,8 @@ const READ_AHEAD: u64 = 10;
 enum Way {
     /// Soft-deleted rows: those of a page from one on, then the page after it.
     Rows(Arc<Page>, usize),
-    /// Open deletions after an id.
-    Deletions(Option<Uuid>),
+    /// Open deletions after a subject.
+    Deletions(Option<String>),
     Done,
 }
 
@@ -120,10 +120,10 @@ impl Mark {
     }
 
     /// Closes deletions whose soft delete the application has taken back.
-    async fn close(&mut self, batch: &mut Batch, after: Option<Uuid>, size: u64) -> Result<(u64, Way)> {
+    async fn close(&mut self, batch: &mut Batch, after: Option<String>, size: u64) -> Result<(u64, Way)> {
         let connection = batch.connection();
-        let page = store::open_page(connection, &self.policy, after, size).await?;
-        let Some(last) = page.last().map(|candidate| candidate.id) else { return Ok((0, Way::Done)) };
+        let page = store::open_page(connection, &self.policy, after.as_deref(), size).await?;
+        let Some(last) = page.last().map(|candidate| candidate.subject_id.clone()) else { return Ok((0, Way::Done)) };
         let ids = self.compiled.root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let alive = rows::alive(connection, &self.compiled.root, &ids).await?;

@@ -200,7 +200,7 @@ pub(crate) async fn open_deletions(
 pub(crate) async fn open_page(
     connection: &mut PgConnection,
     policy: &str,
-    after: Option<Uuid>,
+    after: Option<&str>,
     limit: u64,
 ) -> Result<Vec<Candidate>> {
     Ok(sql!("open_page" as Candidate).bind(policy).bind(after).bind(limit as i64).fetch_all(connection).await?)

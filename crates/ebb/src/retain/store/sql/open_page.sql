@@ -1,7 +1,7 @@
--- Open deletions of a policy ($1) by id after $2, at most $3: to find those that the application took back.
--- Index: deletion_pkey; read only.
+-- Open deletions of a policy ($1) by subject after $2, at most $3: to find those that the application took back.
+-- Index: deletion_open, in its own order; read only.
 SELECT d.id, d.subject_id, d.due_at
 FROM ebb.deletion d
-WHERE d.policy = $1 AND d.state IN ('pending', 'warned', 'failed') AND d.id > COALESCE($2, '00000000-0000-0000-0000-000000000000'::uuid)
-ORDER BY d.id
+WHERE d.policy = $1 AND d.state IN ('pending', 'warned', 'failed') AND ($2::text IS NULL OR d.subject_id > $2)
+ORDER BY d.policy, d.subject_id
 LIMIT $3
