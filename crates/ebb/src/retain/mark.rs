@@ -37,17 +37,10 @@ const READ_AHEAD: u64 = 10;
 #[derive(Debug, Clone)]
 enum Way {
     /// Soft-deleted rows: those of a page from one on, then the page after it.
-    Rows(Arc<Page>, usize),
+    Rows(Arc<rows::Page>, usize),
     /// Open deletions after a subject.
     Deletions(Option<String>),
     Done,
-}
-
-/// Soft-deleted rows that were read ahead, and the place of the last.
-#[derive(Debug, Default)]
-struct Page {
-    ids: Vec<String>,
-    last: Option<Vec<String>>,
 }
 
 impl Mark {
@@ -70,18 +63,16 @@ impl Mark {
     }
 
     /// Opens deletions for the next soft-deleted rows.
-    async fn open(&mut self, batch: &mut Batch, page: Arc<Page>, from: usize, size: u64) -> Result<(u64, Way)> {
+    async fn open(&mut self, batch: &mut Batch, page: Arc<rows::Page>, from: usize, size: u64) -> Result<(u64, Way)> {
         let role = self.compiled.role.clone();
         let (root, columns) = (&self.compiled.root, self.compiled.root.key.len());
         let connection = batch.connection();
         if from == page.ids.len() {
             rows::as_role(connection, role.as_ref()).await?;
             let (after, most) = (page.last.as_deref(), size * READ_AHEAD);
-            let seen = rows::soft_deleted(connection, root, self.by_time, after, most).await?;
+            let next = rows::soft_deleted(connection, root, self.by_time, after, most).await?;
             rows::back_from_role(connection, role.as_ref()).await?;
-            let next = Page { ids: seen.ids, last: seen.last };
-            let more = !next.ids.is_empty();
-            return Ok((0, if more { Way::Rows(Arc::new(next), 0) } else { Way::Deletions(None) }));
+            return Ok((0, if next.ids.is_empty() { Way::Deletions(None) } else { Way::Rows(Arc::new(next), 0) }));
         }
         let to = page.ids.len().min(from + size as usize);
         let (ids, next) = (&page.ids[from..to], Way::Rows(page.clone(), to));

@@ -7,13 +7,19 @@ use crate::Result;
 use crate::audit::Moment;
 use crate::pg::{Ident, Literal};
 
-/// Rows that the application soft-deleted, with the place where to go on.
-#[derive(Debug, Clone, Default)]
+/// Subjects that were read together, and the place of the last, from which to go on.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) ids: Vec<String>,
+    pub(crate) last: Option<Vec<String>>,
+}
+
+/// Rows that the application soft-deleted, as they are under a lock.
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) ids: Vec<String>,
     pub(crate) deleted_at: Vec<Moment>,
     pub(crate) tenants: Vec<Option<String>>,
-    pub(crate) last: Option<Vec<String>>,
 }
 
 /// The next soft-deleted rows in the order of the key or, where an index helps, of the soft delete.
@@ -23,7 +29,7 @@ pub(crate) async fn soft_deleted(
     by_time: bool,
     after: Option<&[String]>,
     limit: u64,
-) -> Result<Seen> {
+) -> Result<Page> {
     let mut order: Vec<(String, String)> =
         root.key.iter().map(|column| (format!("n.{}", column.name), column.sql_type.clone())).collect();
     if by_time {
@@ -55,7 +61,7 @@ pub(crate) async fn soft_deleted(
         relation = root.relation,
         deleted_at = root.deleted_at,
     );
-    let mut seen = Seen::default();
+    let mut seen = Page::default();
     for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
         seen.ids.push(row.try_get(0)?);
         seen.last = Some(row.try_get(1)?);
@@ -69,7 +75,7 @@ pub(crate) async fn ids(
     root: &Root,
     after: Option<&[String]>,
     limit: u64,
-) -> Result<Seen> {
+) -> Result<Page> {
     let place = root.key.iter().map(|column| format!("n.{}", column.name)).collect::<Vec<_>>().join(", ");
     let beyond = after.map_or(String::new(), |after| {
         let values: Vec<String> = after
@@ -86,7 +92,7 @@ pub(crate) async fn ids(
         texts.join(", "),
         root.relation
     );
-    let mut seen = Seen::default();
+    let mut seen = Page::default();
     for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
         seen.ids.push(row.try_get(0)?);
         seen.last = Some(row.try_get(1)?);
