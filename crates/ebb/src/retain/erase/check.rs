@@ -184,14 +184,14 @@ impl Erase {
     ) -> Result<(Vec<Ready>, Option<Uuid>)> {
         let tree = &self.compiled.tree;
         let mut left_out = None;
-        let below: Vec<&Edge> = tree.onto(0).map(|(_, edge)| edge).filter(|e| e.action == EdgeAction::Delete).collect();
+        let paths = tree.paths();
         while !ready.is_empty() {
             let roots = roots(&ready, tree.nodes[0].read.len());
             let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
             let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
             if found <= LARGE {
                 rows::as_role(connection, self.compiled.role.as_ref()).await?;
-                found += rows::count_up_to(connection, tree, &below, &roots, LARGE + 1).await?;
+                found += rows::count_up_to(connection, tree, &paths, &roots, LARGE + 1).await?;
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
             }
             if found <= LARGE {

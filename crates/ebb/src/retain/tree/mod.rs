@@ -19,6 +19,9 @@ use crate::pg::{Ident, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
 
+/// Of more ways to the rows of a subject not all are counted.
+const MOST_PATHS: usize = 60;
+
 /// What erasing a subject does.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
@@ -503,6 +506,25 @@ impl Tree {
         let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
         (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
             || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
+    /// Every way on which rows go with a subject, at any depth and through no table twice; of very many the shortest.
+    pub(crate) fn paths(&self) -> Vec<Vec<&Edge>> {
+        let mut paths: Vec<Vec<&Edge>> = vec![Vec::new()];
+        let mut next = 0;
+        while next < paths.len() && paths.len() <= MOST_PATHS {
+            let path = paths[next].clone();
+            let at = path.last().map_or(0, |edge| edge.child);
+            for (_, edge) in self.onto(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
+                if edge.child != 0 && path.iter().all(|passed| passed.child != edge.child) {
+                    let mut longer = path.clone();
+                    longer.push(edge);
+                    paths.push(longer);
+                }
+            }
+            next += 1;
+        }
+        paths.split_off(1)
     }
 
     /// Links behind which two subjects can have the same rows.

@@ -408,6 +408,17 @@ async fn deletions_that_are_opened_during_a_run_are_left_to_the_next() {
     assert_eq!(ebb.left_users().await, "6,7,8,9,10,11,12");
 }
 
+#[tokio::test]
+async fn rows_far_below_a_subject_count_towards_the_bound_of_a_transaction() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("INSERT INTO items SELECT 101, n FROM generate_series(100, 25000) n; ANALYZE items").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    let finished = ebb.once("users:erase").await;
+    assert!(finished.runs[0].batches >= 3, "{finished:?}");
+    assert_eq!((ebb.rows().await.0, ebb.erased().await), (11, (1, 14 + 24_901)));
+}
+
 impl Ebb {
     async fn left_users(&self) -> String {
         self.list("id", "users").await

@@ -184,33 +184,44 @@ pub(crate) async fn collect(
     Ok(doomed)
 }
 
-/// How many rows refer to the given rows of the root through any of these edges, counted up to a bound: one statement, which
-/// ends as soon as the bound is reached.
+/// How many rows go with the given rows of the root at the end of any of these paths, counted up to a bound: one statement,
+/// which ends as soon as the bound is reached.
 pub(crate) async fn count_up_to(
     connection: &mut PgConnection,
     tree: &Tree,
-    edges: &[&Edge],
+    paths: &[Vec<&Edge>],
     roots: &Doomed,
     most: u64,
 ) -> Result<u64> {
     let mut parts = Vec::new();
     let mut binds: Vec<Values<'_>> = Vec::new();
     let mut first = 1;
-    for edge in edges {
-        let child = &tree.nodes[edge.child].relation;
-        let (columns, values) = pick(roots, &tree.nodes[0].read, &edge.parent_columns)?;
-        let part = match (edge.child_columns.as_slice(), columns.as_slice()) {
+    for path in paths {
+        let [top, below @ ..] = path.as_slice() else { continue };
+        let (columns, values) = pick(roots, &tree.nodes[0].read, &top.parent_columns)?;
+        let child = &tree.nodes[top.child].relation;
+        let mut part = match (top.child_columns.as_slice(), columns.as_slice()) {
             ([of], [value]) => {
-                let on = Rows::Go.behind(edge, &among(of, value, first));
-                format!("SELECT FROM {child} AS n WHERE {on} AND ${}::int[] IS NOT NULL", first + 1)
+                let on = Rows::Go.behind(top, &among(of, value, first));
+                format!("SELECT n.* FROM {child} AS n WHERE {on} AND ${}::int[] IS NOT NULL", first + 1)
             }
             _ => {
-                let join = join(&edge.child_columns, &columns, first);
-                format!("SELECT FROM {child} AS n JOIN {} ON {}", join.from, Rows::Go.behind(edge, &join.on))
+                let join = join(&top.child_columns, &columns, first);
+                format!("SELECT n.* FROM {child} AS n JOIN {} ON {}", join.from, Rows::Go.behind(top, &join.on))
             }
         };
+        for edge in below {
+            let on: Vec<String> = edge
+                .child_columns
+                .iter()
+                .zip(&edge.parent_columns)
+                .map(|(of, value)| format!("n.{of} = p.{value}"))
+                .collect();
+            let on = Rows::Go.behind(edge, &on.join(" AND "));
+            part = format!("SELECT n.* FROM {} AS n JOIN ({part}) AS p ON {on}", tree.nodes[edge.child].relation);
+        }
         first += values.len() + 1;
-        parts.push(part);
+        parts.push(format!("SELECT FROM ({part}) AS found"));
         binds.push(values);
     }
     if parts.is_empty() {
