@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sqlx::PgConnection;
 
 use super::compile::{self, Compiled};
-use super::erase::Erase;
+use super::erase;
 use super::mark::Mark;
 use super::snapshot::Copier;
 use super::warn::Warn;
@@ -155,7 +155,7 @@ impl RetainWork {
         if let Some(copier) = copier.as_ref().filter(|_| due > 0) {
             copier.prepare(connection).await?;
         }
-        let chore = Erase::new(&self.unit.policy, compiled, key, copier);
+        let chore = erase::Pair::new(&self.unit.policy, compiled, key, copier);
         Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
     }
 
