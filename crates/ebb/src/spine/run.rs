@@ -21,6 +21,8 @@ use crate::{Error, Result};
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What is done for the table after a run holds the unit up no longer; a VACUUM goes on on the server.
 const AFTER_RUN_WITHIN: Duration = Duration::from_secs(3600);
+/// A second batch begins at once or not at all: there may be no connection for it.
+const BESIDE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the same batch may fail for a passing reason before the run does.
 const TRIES: u32 = 8;
 
@@ -67,6 +69,8 @@ pub(crate) struct Run {
     throttle: Option<&'static str>,
     /// The server processes of the current batches, so that a shutdown can cancel them.
     backends: watch::Sender<Vec<i32>>,
+    /// A second batch did not begin: for the rest of the run there is one at a time.
+    single: bool,
 }
 
 impl Run {
@@ -88,6 +92,7 @@ impl Run {
             signals: None,
             throttle: None,
             backends,
+            single: false,
         }
     }
 
@@ -197,7 +202,6 @@ impl Run {
                     let took = began.elapsed();
                     failures = 0;
                     self.rows += outcome.changed;
-                    self.batches += 1 + u64::from(another.is_some());
                     metrics::batch(took);
                     let rest = pacer.after(took);
                     drop((permit, another));
@@ -242,12 +246,15 @@ impl Run {
             let before = self.shared.wal_position_if_budgeted().await?;
             self.backends.send_replace(Vec::new());
             let begin = || Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backends);
-            let outcome = if two {
-                let (one, other) = tokio::try_join!(begin(), begin())?;
-                run_two(chore, one, other).await?
-            } else {
-                run_one(chore, begin().await?).await?
+            let one = begin().await?;
+            let other = if two { answered(BESIDE_WITHIN, begin()).await.ok() } else { None };
+            self.single |= two && other.is_none();
+            let batches = 1 + u64::from(other.is_some());
+            let outcome = match other {
+                Some(other) => run_two(chore, one, other).await?,
+                None => run_one(chore, one).await?,
             };
+            self.batches += batches;
             self.backends.send_replace(Vec::new());
             self.shared.spend_wal_since(before).await?;
             Ok(outcome)
@@ -285,7 +292,7 @@ impl Run {
                     None => {
                         let (size, rows) = within_budget(chore, pacer.size(), self.shared.rows_at_once());
                         let permit = self.shared.turn().await;
-                        let pairs = pacer.is_alone() && chore.pairs();
+                        let pairs = !self.single && pacer.is_alone() && chore.pairs();
                         let another = if pairs { self.shared.another_turn() } else { None };
                         match self.shared.take_rows(rows) {
                             Ok(()) => {

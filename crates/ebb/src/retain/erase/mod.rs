@@ -220,7 +220,7 @@ impl Erase {
                 Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
                     return Err(error);
                 }
-                Err(error) if self.paired && is_conflict(&error) => return Err(error),
+                Err(error) if self.paired && error.is_contended() => return Err(error),
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
                     if let ([one], true) = (some.as_slice(), error.is_refused()) {
@@ -336,11 +336,6 @@ impl Erase {
     fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {
         self.compiled.root.named(ids)
     }
-}
-
-/// A lock that somebody holds, a deadlock, a row that moved.
-fn is_conflict(error: &Error) -> bool {
-    matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "40001"))
 }
 
 /// Whose data it was, for whoever has the key and the id.

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{Erase, Progress, is_conflict};
+use super::{Erase, Progress};
 use crate::audit::SubjectKey;
 use crate::retain::compile::Compiled;
 use crate::retain::snapshot::Copier;
@@ -42,7 +42,11 @@ impl Pair {
         let chosen = one.choose(first).await?;
         other.progress = Progress { subjects: 0, skipped: 0, ..one.progress };
         other.rows_each = one.rows_each;
+        let last = one.progress.due_done;
         let beside = async {
+            if last {
+                return Ok(0);
+            }
             other.enter(second).await?;
             let chosen = other.choose(second).await?;
             other.whole(second, chosen).await
@@ -93,7 +97,7 @@ impl Chore for Pair {
                 self.one.slow = self.one.attempting.take();
                 Recovery::Smaller
             }
-            _ if is_conflict(error) => Recovery::Smaller,
+            _ if error.is_contended() => Recovery::Smaller,
             _ => Recovery::GiveUp,
         }
     }

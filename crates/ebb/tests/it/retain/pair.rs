@@ -1,9 +1,10 @@
 //! Two batches at a time: on a server of their own, where nobody else is at work.
 
+use ebb::pg::Database;
 use ebb::spine::Status;
 use ebb_testkit::{Server, empty_database_on, own_server};
 
-use crate::harness::{Ebb, execute};
+use crate::harness::{Ebb, execute, run_once};
 
 /// People 1 to 1500 are due, with three letters each. A ledger has who went, and how many other batches were under way then.
 const PEOPLE: &str = "
@@ -20,10 +21,11 @@ const PEOPLE: &str = "
     CREATE TRIGGER note AFTER DELETE ON people REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
     ANALYZE";
 
-async fn people(server: &Server) -> Ebb {
+async fn people(server: &Server, more: &str) -> Ebb {
     let db = empty_database_on(server).await;
     ebb::pg::migrate(&db.open()).await.unwrap();
     db.execute(PEOPLE).await;
+    db.execute(more).await;
     let ebb = Ebb::on(db).await;
     ebb.apply(
         "[[retain]]\nname = \"people\"\ntable = \"people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
@@ -51,14 +53,14 @@ async fn assert_erased_once(ebb: &Ebb) {
 #[tokio::test(flavor = "multi_thread")]
 async fn alone_on_a_server_two_batches_at_a_time_erase_everybody_once() {
     let server = own_server();
-    let ebb = people(&server).await;
+    let ebb = people(&server, "").await;
     let run = ebb.once("people:erase").await.runs.remove(0);
-    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0));
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
     assert_erased_once(&ebb).await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT max(beside) FROM ledger").await, 1, "two at a time, and no more");
 
     // Beside somebody who is at work it is one at a time.
-    let ebb = people(&server).await;
+    let ebb = people(&server, "").await;
     let mut other = ebb.client().await;
     let busy = tokio::spawn(async move { execute(&mut other, "SELECT pg_sleep(600)").await });
     ebb.until("EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%')").await;
@@ -70,19 +72,26 @@ async fn alone_on_a_server_two_batches_at_a_time_erase_everybody_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_second_connection_it_is_one_batch_at_a_time() {
+    let server = own_server();
+    let ebb = people(&server, "").await;
+    let engine = ebb.another(Database::open(ebb.db.target(), 1, "ebb/test"));
+    let run = run_once(&engine, &["people:erase"]).await.unwrap().runs.remove(0);
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
+    assert_erased_once(&ebb).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT max(beside) FROM ledger").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn batches_that_meet_each_other_go_on_one_at_a_time() {
     let server = own_server();
-    let ebb = people(&server).await;
-    ebb.db
-        .execute(
-            "CREATE TABLE tally (gone bigint); INSERT INTO tally VALUES (0);
-             CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                 UPDATE public.tally SET gone = gone + (SELECT count(*) FROM went); RETURN NULL; END $$;
-             CREATE TRIGGER tell AFTER DELETE ON letters REFERENCING OLD TABLE AS went FOR EACH STATEMENT EXECUTE FUNCTION tell()",
-        )
-        .await;
+    let tally = "CREATE TABLE tally (gone bigint); INSERT INTO tally VALUES (0);
+         CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE public.tally SET gone = gone + (SELECT count(*) FROM went); RETURN NULL; END $$;
+         CREATE TRIGGER tell AFTER DELETE ON letters REFERENCING OLD TABLE AS went FOR EACH STATEMENT EXECUTE FUNCTION tell()";
+    let ebb = people(&server, tally).await;
     let run = ebb.once("people:erase").await.runs.remove(0);
-    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0));
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
     assert_erased_once(&ebb).await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT gone FROM tally").await, 4500);
 }
