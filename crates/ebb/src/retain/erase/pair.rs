@@ -28,9 +28,14 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
+    pub(crate) fn new(
+        policy: &str,
+        (compiled, fences): (Compiled, String),
+        key: Arc<SubjectKey>,
+        copier: Option<Copier>,
+    ) -> Self {
         let apart = !compiled.tree.shares_rows();
-        let one = Erase::new(policy, compiled, key, copier);
+        let one = Erase::new(policy, (compiled, fences), key, copier);
         Self { other: one.clone(), one, began: None, apart }
     }
 
