@@ -13,6 +13,7 @@ use super::{Erase, Progress};
 use crate::audit::SubjectKey;
 use crate::retain::compile::Compiled;
 use crate::retain::snapshot::Copier;
+use crate::retain::store::Fences;
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
@@ -30,7 +31,7 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(
         policy: &str,
-        (compiled, fences): (Compiled, String),
+        (compiled, fences): (Compiled, Fences),
         key: Arc<SubjectKey>,
         copier: Option<Copier>,
     ) -> Self {
