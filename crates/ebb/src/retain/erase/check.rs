@@ -14,7 +14,7 @@ use crate::pg::Ident;
 use crate::retain::look;
 use crate::retain::store::rows::{self, Doomed, RootRow};
 use crate::retain::store::{self, Candidate, Look};
-use crate::retain::tree::{Column, Edge, EdgeAction, Kept};
+use crate::retain::tree::{Column, Edge, Kept};
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
