@@ -23,9 +23,9 @@ pub(super) fn move_identity(identity: &Sequence, table: &Relation, parent: &Rela
     sql
 }
 
-pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation) -> Vec<String> {
+pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation, n: usize) -> Vec<String> {
     let (column, name) = (Ident::new(&identity.column_name), identity.relation());
-    let hidden = Relation::new(&identity.schema_name, format!("{}_seq", parent.name.as_str()));
+    let hidden = Relation::new(&identity.schema_name, format!("{}_seq{n}", parent.name.as_str()));
     let always = if identity.identity == "a" { "ALWAYS" } else { "BY DEFAULT" };
     let cycle = if identity.cycle { "CYCLE" } else { "NO CYCLE" };
     let mut sql = vec![
