@@ -139,7 +139,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' AS $$
     SELECT array_agg(x.line ORDER BY x.line COLLATE "C") FROM (
         SELECT 'owner: ' || pg_get_userbyid(c.relowner) AS line FROM pg_class c WHERE c.oid = relation
         UNION ALL
-        SELECT 'replica identity: ' || c.relreplident FROM pg_class c WHERE c.oid = relation
+        SELECT 'replica identity: ' || c.relreplident::text FROM pg_class c WHERE c.oid = relation
         UNION ALL
         SELECT 'grant: ' || acl::text FROM pg_class c, unnest(COALESCE(c.relacl, acldefault('r', c.relowner))) acl WHERE c.oid = relation
         UNION ALL

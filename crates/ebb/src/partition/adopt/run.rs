@@ -163,6 +163,13 @@ async fn try_adopt(
 async fn refuse_other(session: &mut Session, request: &Request, adoption: &Adoption, plan: &Plan) -> Result<()> {
     let table = catalog::table(&mut session.connection, &request.table).await?;
     let column = catalog::column(&mut session.connection, &table.relation, table.oid, &request.column).await?;
+    if adoption.state == "adopting" && i64::from(table.oid) != adoption.relid {
+        return Err(Error::refused(format!(
+            "{} is not the table whose adoption was begun: it was made anew",
+            adoption.relation
+        ))
+        .with_hint(format!("forget that one first: ebb partition rollback {}", adoption.relation)));
+    }
     let Some(differences) = request.differs(adoption, plan, column.name.as_str()) else { return Ok(()) };
     let label = &adoption.relation;
     let (stands, hint) = match adoption.state.as_str() {
