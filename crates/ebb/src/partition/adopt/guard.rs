@@ -11,6 +11,7 @@ use super::subject::{Index, Subject};
 use super::{Progress, Request, Session, sanitized};
 use crate::partition::store as partitions;
 use crate::pg::{Ident, Literal, Relation};
+use crate::policy::Period;
 use crate::{Error, Result};
 
 /// How long a key is guarded when nothing says how long rows are kept.
@@ -71,17 +72,30 @@ pub(crate) fn namespace(relation: &Relation) -> String {
     sanitized("guard", &relation.label(), 63)
 }
 
-/// How long rows are kept after the end of their partition, as SQL's interval reads it.
-fn kept(request: &Request) -> String {
+/// How long rows are kept after the end of their partition, and so many periods longer, as SQL's interval reads it.
+fn kept(request: &Request, periods: i32) -> String {
     let Some(keep) = request.keep else { return FOR_EVER.to_owned() };
-    let interval = keep.to_interval();
-    format!("{} months {} days {} microseconds", interval.months, interval.days, interval.microseconds)
+    let (interval, (months, days)) = (
+        keep.to_interval(),
+        match request.by {
+            Period::Day => (0, 1),
+            Period::Week => (0, 7),
+            Period::Month => (1, 0),
+            Period::Year => (12, 0),
+        },
+    );
+    format!(
+        "{} months {} days {} microseconds",
+        interval.months + periods * months,
+        interval.days + periods * days,
+        interval.microseconds
+    )
 }
 
 /// The term of a claim: no row outlives it, also one at the beginning of the first partition, which ends up to two periods
 /// after the current one.
 fn term(request: &Request) -> String {
-    format!("{} 3 {}", kept(request), request.by.as_str())
+    kept(request, 3)
 }
 
 /// The statements that put the guard on a table: after a row is what it will be, whatever other triggers do to it.
@@ -128,7 +142,7 @@ impl Backfill {
     pub(crate) fn new(subject: &Subject, request: &Request, bound: &str) -> Option<Self> {
         Some(Self {
             namespace: namespace(&subject.relation()),
-            term: kept(request),
+            term: kept(request, 0),
             kind: subject.head.kind.clone()?,
             zone: request.zone.clone(),
             bound: bound.to_owned(),

@@ -170,7 +170,7 @@ async fn keys_of_expressions_and_of_some_rows_come_back_and_hold_while_rows_are_
     assert_eq!(back(&ebb).await.unwrap(), RolledBack::Back(2));
     assert_eq!(ebb.list("what", "public.log").await, "INSERT12,UPDATE10", "and not for one that only moves");
     finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap();
-    assert_eq!(ebb.list("id", "public.t").await, "1,10,11,12,2,3");
+    assert_eq!(ebb.list("id", "public.t").await, "1,2,3,10,11,12");
     let key: String = ebb.db.scalar("SELECT pg_get_indexdef('public.t_lower'::regclass)").await;
     assert_eq!(key, "CREATE UNIQUE INDEX t_lower ON public.t USING btree (lower(email)) WHERE (NOT gone)");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM pg_proc WHERE proname ~ '^ebb_'").await, 0);
@@ -257,7 +257,7 @@ async fn everything_that_belongs_to_a_table_is_carried_or_refused() {
          CREATE INDEX t_name ON public.t (lower(name)); ALTER INDEX public.t_name ALTER COLUMN 1 SET STATISTICS 300;
          ALTER TABLE public.t ALTER COLUMN name SET (n_distinct = 100); REVOKE DELETE ON public.t FROM CURRENT_USER;
          CREATE STATISTICS public.st ON id, name FROM public.t; COMMENT ON STATISTICS public.st IS 'both'; ALTER STATISTICS public.st SET STATISTICS 200;
-         CREATE PUBLICATION some FOR TABLE public.t (id, name, created_at);
+         CREATE PUBLICATION part_of FOR TABLE public.t (id, name, created_at);
          CREATE TABLE public.w (id int PRIMARY KEY, name text, created_at timestamptz NOT NULL); CREATE TABLE public.other (id int);
          CREATE RULE r AS ON INSERT TO public.other DO ALSO INSERT INTO public.w VALUES (1)",
     )
@@ -279,7 +279,7 @@ async fn everything_that_belongs_to_a_table_is_carried_or_refused() {
     assert!(refused(&ebb, &years).await.contains("ends in January 2038"));
 
     let shape = "SELECT concat_ws(' | ', (SELECT string_agg(x::text, ',') FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass),
-        (SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_publication_tables p, unnest(p.attnames) attname WHERE pubname = 'some'),
+        (SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_publication_tables p, unnest(p.attnames) attname WHERE pubname = 'part_of'),
         (SELECT obj_description(oid) || coalesce(stxstattarget, -1) FROM pg_statistic_ext WHERE stxname = 'st'),
         (SELECT string_agg(attoptions::text, ',') FROM pg_attribute WHERE attrelid = 'public.t'::regclass AND attoptions IS NOT NULL),
         (SELECT string_agg(attstattarget::text, ',') FROM pg_attribute WHERE attrelid = 'public.t_name'::regclass),
