@@ -279,11 +279,11 @@ async fn everything_that_belongs_to_a_table_is_carried_or_refused() {
     assert!(refused(&ebb, &years).await.contains("ends in January 2038"));
 
     let shape = "SELECT concat_ws(' | ', (SELECT string_agg(x::text, ',') FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass),
-        (SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_publication_tables p, unnest(p.attnames) attname WHERE pubname = 'part_of'),
+        (SELECT string_agg(attname::text, ',' ORDER BY attname) FROM pg_publication_tables p, unnest(p.attnames) attname WHERE pubname = 'part_of'),
         (SELECT obj_description(oid) || coalesce(stxstattarget, -1) FROM pg_statistic_ext WHERE stxname = 'st'),
         (SELECT string_agg(attoptions::text, ',') FROM pg_attribute WHERE attrelid = 'public.t'::regclass AND attoptions IS NOT NULL),
         (SELECT string_agg(attstattarget::text, ',') FROM pg_attribute WHERE attrelid = 'public.t_name'::regclass),
-        (SELECT string_agg(attname || attidentity, ',' ORDER BY attname) FROM pg_attribute WHERE attrelid = 'public.t'::regclass AND attidentity <> ''))";
+        (SELECT string_agg(attname::text || attidentity::text, ',' ORDER BY attname) FROM pg_attribute WHERE attrelid = 'public.t'::regclass AND attidentity <> ''))";
     let shape = if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() < "150000" {
         "SELECT 'old'"
     } else {
