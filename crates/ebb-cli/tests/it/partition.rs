@@ -367,3 +367,39 @@ async fn a_table_that_is_partitioned_already_only_gets_someone_to_look_after_it(
     let wrong = shell.fails(2, &["partition", "adopt", "public.p", "--column", "at", "--by", "month", "--guard", "at"]);
     assert!(wrong.contains("is partitioned already"), "{wrong}");
 }
+
+#[tokio::test]
+async fn an_adoption_that_was_begun_is_looked_at_without_going_on_and_another_table_keeps_its_policy() {
+    let db = database().await;
+    db.execute(
+        "CREATE SCHEMA b; CREATE TABLE public.t (id int PRIMARY KEY, at timestamptz NOT NULL); CREATE TABLE b.t (LIKE public.t INCLUDING ALL)",
+    )
+    .await;
+    let shell = Shell::new(&db, CONFIG);
+    let adopt = ["partition", "adopt", "public.t", "--column", "at", "--by", "month", "--ahead", "2"];
+    // Somebody holds the table, so that it stays where it began.
+    let mut holder = db.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE public.t IN ACCESS SHARE MODE").execute(&mut *holder).await.unwrap();
+    let mut node = Node::spawn(Path::new(env!("CARGO_BIN_EXE_ebb")), db.url(), &shell.read("ebb.toml"), &adopt);
+    let began = Instant::now();
+    while !node.lines().iter().any(|line| line.contains("step 1/")) {
+        assert!(began.elapsed() < Duration::from_secs(90), "it does not begin:\n{}", node.output());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    node.kill9();
+    holder.rollback().await.unwrap();
+    let looked = shell.json(&[&adopt[..], &["--json"]].concat());
+    assert_eq!(looked["state"], "adopting", "{looked}");
+    assert!(shell.ok(&[&adopt[..], &["--sql"]].concat()).contains("ATTACH PARTITION"));
+    assert!(shell.ok(&[&adopt[..], &["--dry-run"]].concat()).contains("nothing was done"));
+    let other = shell.fails(2, &["partition", "adopt", "public.t", "--column", "at", "--by", "day", "--ahead", "2"]);
+    assert!(other.contains("was begun otherwise: by is \"month\", not \"day\""), "{other}");
+    let kind = "SELECT relkind::text FROM pg_class WHERE oid = 'public.t'::regclass";
+    assert_eq!(db.scalar::<String>(kind).await, "r", "looking goes on with nothing");
+    assert!(shell.ok(&adopt).contains("is partitioned"));
+    let taken = shell.fails(1, &["partition", "adopt", "b.t", "--column", "at", "--by", "month"]);
+    assert!(taken.contains("--name b_t"), "{taken}");
+    shell.ok(&["partition", "adopt", "b.t", "--column", "at", "--by", "month", "--ahead", "2", "--name", "b_t"]);
+    assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
+    assert_eq!(shell.json(&["partition", "list", "--json"]).as_array().unwrap().len(), 2);
+}

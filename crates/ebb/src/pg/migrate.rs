@@ -51,6 +51,7 @@ const MIGRATIONS: &[Migration] = migrations![
     23 "0023_claims",
     24 "0024_closed",
     25 "0025_subjects",
+    26 "0026_kept",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

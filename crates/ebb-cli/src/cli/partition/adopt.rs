@@ -81,7 +81,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
-    if standing.is_none() {
+    if let Some(standing) = &standing {
+        if !go_on(&args, standing)? {
+            return Ok(Outcome::Done);
+        }
+    } else {
         let mut tx = context.begin().await?;
         let taken = adopt::take_over(&mut tx, &request, args.ahead).await?;
         tx.rollback().await?;
@@ -89,6 +93,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             return take_over(context, &args, &taken).await;
         }
         let found = look(context, &request).await?;
+        file::refuse_other(context, &found.policy, &found.table)?;
         if args.json {
             output::json(&serde_json::json!({ "table": found.table, "rows": found.rows, "bytes": found.bytes,
                 "findings": found.findings, "steps": found.plan.as_ref().map(adopt::Plan::steps) }))?;
@@ -104,7 +109,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             return Ok(Outcome::Problems);
         };
         if args.sql {
-            print_sql(plan);
+            print_sql(plan.steps());
             return Ok(Outcome::Done);
         }
         if args.dry_run {
@@ -125,8 +130,36 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// An adoption that was begun, or is over, is looked at and asked about like one that was not; whether to go on with it.
+fn go_on(args: &Args, standing: &ebb::partition::Standing) -> Result<bool> {
+    if args.json {
+        output::json(
+            &serde_json::json!({ "table": standing.table, "state": standing.state, "policy": standing.policy,
+            "spec": standing.spec, "steps": standing.steps }),
+        )?;
+        return Ok(false);
+    }
+    if args.sql {
+        print_sql(&standing.steps);
+        return Ok(false);
+    }
+    let left = standing.steps.len() as u64;
+    if left > 0 {
+        say!("{} is {}: {} left", standing.table, standing.state, output::plural(left, "step"));
+        standing.steps.iter().for_each(|step| say!("    {}", step.title));
+    } else {
+        say!("{} is {}", standing.table, standing.state);
+    }
+    if args.dry_run || (left > 0 && !args.yes && confirm::can_ask() && !confirm::ask("Go on with it?")?) {
+        say!("nothing was done");
+        return Ok(false);
+    }
+    Ok(true)
+}
+
 /// A table that is partitioned already: only who looks after it changes.
 async fn take_over(context: &Context, args: &Args, taken: &TakeOver) -> Result<Outcome> {
+    file::refuse_other(context, &taken.policy, &taken.table)?;
     if args.json {
         output::json(
             &serde_json::json!({ "table": taken.table, "policy": taken.policy, "spec": taken.spec, "partman": taken.partman }),
@@ -186,9 +219,12 @@ fn print(found: &Preflight) {
     }
 }
 
-fn print_sql(plan: &adopt::Plan) {
-    for (n, step) in plan.steps().iter().enumerate() {
+fn print_sql(steps: &[adopt::Step]) {
+    for (n, step) in steps.iter().enumerate() {
         say!("-- {}. {}", n + 1, step.title);
+        if matches!(step.how, How::Each) {
+            say!("SET lock_timeout = '60ms';");
+        }
         let short = matches!(step.how, How::Short | How::Cutover);
         if short {
             say!("BEGIN;");
@@ -200,6 +236,9 @@ fn print_sql(plan: &adopt::Plan) {
         step.sql.iter().for_each(|statement| say!("{statement};"));
         if short {
             say!("COMMIT;");
+        }
+        if matches!(step.how, How::Each) {
+            say!("RESET lock_timeout;");
         }
         say!();
     }

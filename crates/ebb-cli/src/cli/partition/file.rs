@@ -12,6 +12,19 @@ fn path(context: &Context) -> Option<PathBuf> {
     context.config.path.clone().filter(|path| path.exists())
 }
 
+/// The file gives this name to something else, and the next `ebb apply` would take the policy away again.
+pub(crate) fn refuse_other(context: &Context, policy: &str, table: &str) -> Result<()> {
+    let names = |known: &&ebb::config::PolicySpec| known.kind.is_work() && known.name == policy;
+    let Some(known) = context.config.policies.iter().find(names) else { return Ok(()) };
+    let its = known.spec.get("table").and_then(|table| table.as_str()).unwrap_or_default();
+    let bare = table.strip_prefix("public.").unwrap_or(table);
+    if known.kind == ebb::policy::Kind::Partition && (its == table || its == bare) {
+        return Ok(());
+    }
+    Err(Error::refused(format!("ebb.toml has a policy {policy} already, the {} policy of {its}", known.kind.as_str()))
+        .with_hint(format!("choose another name: --name {}", table.replace('.', "_"))))
+}
+
 /// Adds the block, unless the file has the policy; prints it where there is no file.
 pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
     let block = ebb::partition::adopt::block(policy, spec);

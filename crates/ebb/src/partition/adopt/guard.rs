@@ -1,31 +1,70 @@
 //! The guard: a key that stays unique over a window although a partitioned table's own keys contain the time. It works
 //! by trigger, and is seeded from the rows that are there before the table's own key gives way.
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use std::time::Instant;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::preflight::Findings;
-use super::subject::Subject;
-use super::{Request, sanitized};
-use crate::Result;
+use super::run::{LOCK_WAIT, REST, TRIES};
+use super::subject::{Index, Subject};
+use super::{Progress, Request, Session, sanitized};
+use crate::partition::store as partitions;
 use crate::pg::{Ident, Literal, Relation};
+use crate::policy::Period;
+use crate::{Error, Result};
 
 /// How long a key is guarded when nothing says how long rows are kept.
 const FOR_EVER: &str = "100 years";
-/// Rows that a batch of the backfill looks at.
-const BATCH: i64 = 20_000;
+/// Pages that a batch of the backfill looks at.
+const PAGES: i64 = 200;
 
-/// The trigger's name; it sorts first, so that no other trigger acts on a row that will not get in.
-pub(crate) const TRIGGER: &str = "a_ebb_guard";
+/// Passes over the table before the backfill gives up: one is enough, since the trigger claims whatever moves.
+const PASSES: u32 = 3;
+
+/// The triggers: for rows that come and go, for those that change, and for all of them at once.
+pub(crate) const TRIGGERS: [&str; 3] = ["a_ebb_guard", "a_ebb_guard_update", "a_ebb_guard_truncate"];
+
+/// Which updates the guard looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// All, as long as rows without a claim may move past the backfill.
+    Everything,
+    /// Those of the key or of the time.
+    Changes,
+}
 
 pub(crate) fn check(subject: &Subject, request: &Request, found: &mut Findings) {
     let Some(columns) = &request.guard else { return };
-    let unique = subject.indexes.iter().any(|index| index.is_unique && index.key_columns == *columns);
-    if !unique {
-        found.refuse(
-            format!("--guard {} names no unique key of the table", columns.join(",")),
+    let named = || subject.indexes.iter().filter(|index| index.is_unique && index.key_columns == *columns);
+    let names = columns.join(",");
+    match (named().next(), named().find_map(obstacle)) {
+        (None, _) => found.refuse(
+            format!("--guard {names} names no unique key of the table"),
             "name the columns of a primary or unique key, in its order",
-        );
+        ),
+        (Some(_), Some(_)) if named().any(|index| obstacle(index).is_none()) => {}
+        (Some(_), Some(obstacle)) => found.refuse(
+            format!("--guard {names} cannot be kept: {obstacle}"),
+            "leave --guard out, and see to it that callers do not rely on the key",
+        ),
+        (Some(_), None) => {}
     }
+}
+
+/// Why the guard would not refuse what an index refuses, or refuse what it does not: it compares texts, of every row.
+pub(crate) fn obstacle(index: &Index) -> Option<String> {
+    if index.has_expressions {
+        return Some(format!("{} has an expression", index.name));
+    }
+    if let Some(predicate) = &index.predicate {
+        return Some(format!("{} has only rows where {predicate}", index.name));
+    }
+    if index.nulls_not_distinct {
+        return Some(format!("{} takes NULLs for equal", index.name));
+    }
+    let unlike = index.unlike_text.first()?;
+    Some(format!("{unlike}, and equal values of that can be written differently"))
 }
 
 /// The namespace in `ebb.once_key`.
@@ -33,26 +72,57 @@ pub(crate) fn namespace(relation: &Relation) -> String {
     sanitized("guard", &relation.label(), 63)
 }
 
-/// The term of a claim, as SQL's interval reads it.
-pub(crate) fn term(request: &Request) -> String {
+/// How long rows are kept after the end of their partition, and so many periods longer, as SQL's interval reads it.
+fn kept(request: &Request, periods: i32) -> String {
     let Some(keep) = request.keep else { return FOR_EVER.to_owned() };
-    let interval = keep.to_interval();
-    format!("{} months {} days {} microseconds", interval.months, interval.days, interval.microseconds)
+    let (interval, (months, days)) = (
+        keep.to_interval(),
+        match request.by {
+            Period::Day => (0, 1),
+            Period::Week => (0, 7),
+            Period::Month => (1, 0),
+            Period::Year => (12, 0),
+        },
+    );
+    format!(
+        "{} months {} days {} microseconds",
+        interval.months + periods * months,
+        interval.days + periods * days,
+        interval.microseconds
+    )
 }
 
-/// The statement that puts the guard on a table.
-pub(crate) fn create(subject: &Subject, request: &Request, on: &Relation) -> Option<String> {
-    let columns = request.guard.as_ref()?;
+/// The term of a claim: no row outlives it, also one at the beginning of the first partition, which ends up to two periods
+/// after the current one.
+fn term(request: &Request) -> String {
+    kept(request, 3)
+}
+
+/// The statements that put the guard on a table: after a row is what it will be, whatever other triggers do to it.
+pub(crate) fn create(subject: &Subject, request: &Request, on: &Relation, watch: Watch) -> Vec<String> {
+    let Some(columns) = request.guard.as_ref() else { return Vec::new() };
     let (name, term) = (namespace(&subject.relation()), term(request));
     let mut arguments = vec![name.as_str(), &term, &subject.head.column_name];
     arguments.extend(columns.iter().map(String::as_str));
     let arguments: Vec<String> = arguments.into_iter().map(|text| Literal(text).to_string()).collect();
-    let of: Vec<String> = columns.iter().map(|column| Ident::new(column).to_string()).collect();
-    Some(format!(
-        "CREATE TRIGGER {TRIGGER} BEFORE INSERT OR DELETE OR UPDATE OF {} ON {on} FOR EACH ROW EXECUTE FUNCTION ebb.guard({})",
-        of.join(", "),
-        arguments.join(", ")
-    ))
+    let changed = columns.iter().chain([&subject.head.column_name]).map(|column| {
+        let column = Ident::new(column);
+        format!("OLD.{column} IS DISTINCT FROM NEW.{column}")
+    });
+    let when = match watch {
+        Watch::Everything => String::new(),
+        Watch::Changes => format!(" WHEN ({})", changed.collect::<Vec<_>>().join(" OR ")),
+    };
+    let [rows, updates, truncate] = TRIGGERS;
+    let guard = format!("EXECUTE FUNCTION ebb.guard({})", arguments.join(", "));
+    vec![
+        format!("CREATE TRIGGER {rows} AFTER INSERT OR DELETE ON {on} FOR EACH ROW {guard}"),
+        format!("CREATE TRIGGER {updates} AFTER UPDATE ON {on} FOR EACH ROW{when} {guard}"),
+        format!(
+            "CREATE TRIGGER {truncate} AFTER TRUNCATE ON {on} FOR EACH STATEMENT EXECUTE FUNCTION ebb.guard_truncated({})",
+            Literal(&name)
+        ),
+    ]
 }
 
 /// What the backfill has to know; kept in the plan.
@@ -62,67 +132,131 @@ pub(crate) struct Backfill {
     term: String,
     kind: String,
     zone: String,
+    /// Where the partition ends that they are in.
+    bound: String,
     column: String,
-    columns: Vec<String>,
+    pub(crate) columns: Vec<String>,
 }
 
 impl Backfill {
-    pub(crate) fn new(subject: &Subject, request: &Request) -> Option<Self> {
+    pub(crate) fn new(subject: &Subject, request: &Request, bound: &str) -> Option<Self> {
         Some(Self {
             namespace: namespace(&subject.relation()),
-            term: term(request),
+            term: kept(request, 0),
             kind: subject.head.kind.clone()?,
             zone: request.zone.clone(),
+            bound: bound.to_owned(),
             column: subject.head.column_name.clone(),
             columns: request.guard.clone()?,
         })
     }
 
-    /// Claims the keys of rows from one page of the table on; the next page, or none at the end. A row that was
-    /// deleted meanwhile must not leave a claim behind: it is locked while its key is written.
-    pub(crate) async fn batch(&self, tx: &mut PgConnection, table: &Relation, page: i64) -> Result<Option<i64>> {
-        let pages: i64 = sqlx::query_scalar(AssertSqlSafe(format!(
-            "SELECT pg_relation_size({}) / 8192",
-            Literal(&table.to_string())
-        )))
-        .persistent(false)
-        .fetch_one(&mut *tx)
-        .await?;
-        if page >= pages {
-            return Ok(None);
-        }
-        let next = page + (BATCH / 100).max(1);
-        // What ebb.guard_key says, written out: a call for every row would cost more than everything else here.
+    /// The key of a row of a table called t, and when it is from. What ebb.guard_key says, written out: a call for every row
+    /// would cost more than everything else here.
+    fn claim(&self) -> (String, String) {
         let fields: Vec<String> =
             self.columns.iter().map(|column| format!("to_jsonb(t.{}) #>> '{{}}'", Ident::new(column))).collect();
-        let (column, key) = (Ident::new(&self.column), format!("jsonb_build_array({})::text", fields.join(", ")));
-        let known: Vec<String> =
-            self.columns.iter().map(|column| format!("t.{} IS NOT NULL", Ident::new(column))).collect();
-        let moment = match self.kind.as_str() {
-            "timestamptz" => format!("t.{column}"),
-            "timestamp" | "date" => format!("t.{column}::timestamp AT TIME ZONE $3"),
-            _ => format!("ebb.partition_moment($2, t.{column}::text) AT TIME ZONE 'UTC'"),
-        };
+        let list = format!("jsonb_build_array({})::text", fields.join(", "));
+        let key = format!(
+            "CASE WHEN octet_length({list}) <= 1024 THEN {list} ELSE encode(sha256(convert_to({list}, 'UTF8')), 'hex') END"
+        );
+        (key, format!("to_jsonb(to_jsonb(t.{}) #>> '{{}}')", Ident::new(&self.column)))
+    }
+
+    /// A key with a NULL is not guarded.
+    fn known(&self) -> String {
+        let known = self.columns.iter().map(|column| format!("t.{} IS NOT NULL", Ident::new(column)));
+        known.collect::<Vec<_>>().join(" AND ")
+    }
+
+    /// Claims the keys of the rows on some pages. A row that was deleted meanwhile must not leave a claim behind: it is
+    /// locked while its key is written. A writer waits for a batch, and a batch gives way.
+    async fn batch(&self, tx: &mut PgConnection, table: &Relation, (from, to): (i64, i64)) -> Result<()> {
+        let ((key, at), known) = (self.claim(), self.known());
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis())))
+            .execute(&mut *tx)
+            .await?;
         let sql = format!(
             "WITH live AS MATERIALIZED (
-                 SELECT {key} AS key, {moment} AS moment, to_jsonb(t.{column}) AS at FROM ONLY {table} t
-                 WHERE t.ctid >= '({page},0)' AND t.ctid < '({next},0)' AND {} FOR KEY SHARE)
+                 SELECT {key} AS key, {at} AS at FROM ONLY {table} t
+                 WHERE t.ctid >= '({from},0)' AND t.ctid < '({to},0)' AND {known} FOR KEY SHARE)
              INSERT INTO ebb.once_key (namespace, key, expires_at, result)
-             SELECT $1, CASE WHEN octet_length(key) <= 1024 THEN key ELSE encode(sha256(convert_to(key, 'UTF8')), 'hex') END,
-                    moment + $4::text::interval, at
-             FROM live WHERE moment + $4::text::interval > ebb.clock() AND $2::text IS NOT NULL AND $3::text IS NOT NULL
-             ORDER BY key COLLATE \"C\"
-             ON CONFLICT DO NOTHING",
-            known.join(" AND ")
+             SELECT $1, key, $2::text::timestamp AT TIME ZONE ebb.partition_zone($3, $4) + $5::text::interval, at
+             FROM live ORDER BY key COLLATE \"C\"
+             ON CONFLICT DO NOTHING"
         );
         sqlx::query(AssertSqlSafe(sql))
             .persistent(false)
             .bind(&self.namespace)
+            .bind(&self.bound)
             .bind(&self.kind)
             .bind(&self.zone)
             .bind(&self.term)
             .execute(&mut *tx)
             .await?;
-        Ok(Some(next))
+        Ok(())
+    }
+
+    /// How many rows have no claim, of those that should have one. Rows and claims are seen as they belong together.
+    async fn unclaimed(&self, connection: &mut PgConnection, table: &Relation) -> Result<i64> {
+        let ((key, _), known) = (self.claim(), self.known());
+        let sql = format!(
+            "SELECT count(*) FROM ONLY {table} t
+             WHERE {known} AND NOT EXISTS (SELECT FROM ebb.once_key k WHERE k.namespace = $1 AND k.key = {key})"
+        );
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).bind(&self.namespace).fetch_one(connection).await?)
+    }
+}
+
+/// Claims the keys of all rows that were there before the trigger, and looks whether every row has its claim.
+pub(super) async fn seed(
+    session: &mut Session,
+    backfill: &Backfill,
+    table: &Relation,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    for _ in 0..PASSES {
+        pass(session, backfill, table, watch).await?;
+        watch(Progress::Share(1.0, "looking whether every row has its claim".into()));
+        if backfill.unclaimed(&mut session.connection, table).await? == 0 {
+            return Ok(());
+        }
+    }
+    Err(Error::failed(format!("rows of {} have no claim on their key after {PASSES} passes", table.label())).with_hint(
+        "writers whose triggers are off (session_replication_role) go past the guard; end them and run it again",
+    ))
+}
+
+async fn pass(
+    session: &mut Session,
+    backfill: &Backfill,
+    table: &Relation,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let (mut page, mut tries) = (0, 0);
+    loop {
+        let (at, pages) = (Instant::now(), partitions::pages(&mut session.connection, table).await?);
+        if page >= pages {
+            return Ok(());
+        }
+        let mut tx = session.connection.begin().await?;
+        match backfill.batch(&mut tx, table, (page, page + PAGES)).await {
+            Ok(()) => {
+                tx.commit().await?;
+                (page, tries) = (page + PAGES, 0);
+                let share = page.min(pages) as f64 / pages as f64;
+                watch(Progress::Share(share, format!("{} of {pages} pages", page.min(pages))));
+            }
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) && tries < TRIES => {
+                tx.rollback().await?;
+                tries += 1;
+                watch(Progress::Waiting(format!("a row of {} is in use", table.label())));
+            }
+            Err(error) => {
+                tx.rollback().await?;
+                return Err(error.with_hint("run it again; what is claimed stays claimed"));
+            }
+        }
+        tokio::time::sleep(at.elapsed().min(REST)).await;
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod subject;
 mod takeover;
 
 pub use fill::Fill;
-pub(crate) use plan::{BOUND, derived_checks, fitting};
+pub(crate) use plan::{BOUND, Key, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 
@@ -64,10 +64,10 @@ impl Request {
     }
 
     /// The policy that looks after the table afterwards, with the keys of ebb.toml.
-    fn spec(&self, subject: &Subject) -> serde_json::Value {
+    fn spec(&self, label: &str, column: &str) -> Spec {
         let mut spec = Spec::new();
-        spec.insert("table".into(), subject.relation().label().into());
-        spec.insert("column".into(), subject.head.column_name.clone().into());
+        spec.insert("table".into(), label.into());
+        spec.insert("column".into(), column.into());
         if let Some(unit) = self.unit_word() {
             spec.insert("unit".into(), unit.into());
         }
@@ -79,7 +79,27 @@ impl Request {
         if self.zone != "UTC" {
             spec.insert("zone".into(), self.zone.clone().into());
         }
-        spec.into()
+        spec
+    }
+
+    /// What is asked for now and is not what the adoption was begun with; none when it is.
+    fn differs(&self, begun: &store::Adoption, plan: &Plan, column: &str) -> Option<String> {
+        let (wanted, stands) = (self.spec(&begun.relation, column), plan.spec.as_object()?);
+        let shown = |value: Option<&serde_json::Value>| value.map_or("nothing".to_owned(), ToString::to_string);
+        let mut differences: Vec<String> = ["column", "unit", "by", "ahead", "keep", "zone"]
+            .into_iter()
+            .filter(|key| wanted.get(*key) != stands.get(*key))
+            .map(|key| format!("{key} is {}, not {}", shown(stands.get(key)), shown(wanted.get(key))))
+            .collect();
+        let guarded = plan.backfill.as_ref().map(|backfill| &backfill.columns);
+        if guarded != self.guard.as_ref() {
+            let name = |columns: Option<&Vec<String>>| columns.map_or("nothing".to_owned(), |names| names.join(","));
+            differences.push(format!("the guard is on {}, not {}", name(guarded), name(self.guard.as_ref())));
+        }
+        if let Some(name) = self.policy.as_ref().filter(|name| **name != begun.policy) {
+            differences.push(format!("the policy is {}, not {name}", begun.policy));
+        }
+        (!differences.is_empty()).then(|| differences.join("; "))
     }
 
     /// What the policy is called: letters, digits, - and _.
@@ -98,6 +118,8 @@ pub struct Preflight {
     pub rows: i64,
     /// Its size without indexes.
     pub bytes: i64,
+    /// What the policy that looks after it would be called.
+    pub policy: String,
     /// What is in the way, and what changes.
     pub findings: Findings,
     /// The plan; none while something is in the way.
@@ -110,6 +132,10 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
     let column = catalog::column(connection, &table.relation, table.oid, &request.column).await?;
     let subject = Subject::read(connection, table.oid, column.name.as_str(), request.unit_word()).await?;
     let mut findings = preflight::check(&subject, request);
+    if store::find(connection, &table.relation.label()).await?.is_some() {
+        findings.refusals.clear();
+        findings.refuse("its adoption was begun by somebody else just now", "run it again to go on with it");
+    }
     let (label, rows, bytes) = (table.relation.label(), subject.head.rows, subject.head.bytes);
     let mut plan = None;
     if findings.refusals.is_empty() {
@@ -118,7 +144,8 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
     if !findings.refusals.is_empty() {
         plan = None;
     }
-    Ok(Preflight { table: label, rows, bytes, findings, plan })
+    let policy = request.policy_name(&table.relation);
+    Ok(Preflight { table: label, rows, bytes, policy, findings, plan })
 }
 
 async fn written(
@@ -138,15 +165,26 @@ async fn written(
         referrers::check_silence(subject, quiet, findings);
     }
     let ahead = subject::ahead(connection, &subject.head, &bound.bound, by, request.ahead, zone).await?;
+    preflight::check_reach(subject, &bound, &ahead, findings);
     let plan = plan::compose(subject, request, &bound, &ahead)?;
-    if store::is_taken(connection, &plan.history()).await? {
+    for name in store::taken(connection, &plan.schema, &plan.wanted).await? {
         findings.refuse(
-            format!("{} exists, and the old table would be called so", plan.history().label()),
+            format!(
+                "{}.{name} exists, and the old table or something that belongs to it would be called so",
+                plan.schema
+            ),
             "rename or drop it",
         );
     }
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     let name = request.policy_name(&relation);
+    if let Some(whose) = policy_taken(connection, &name, &relation.label()).await? {
+        let free = format!("{}_{}", relation.schema.as_str(), relation.name.as_str());
+        findings.refuse(
+            format!("the policy would be called {name}, and that is the name of {whose}"),
+            format!("choose another: --name {free}"),
+        );
+    }
     match crate::policy::Policy::parse(crate::policy::Kind::Partition, &name, &spec) {
         Ok(_) => Ok(Some(plan)),
         Err(errors) => {
@@ -155,6 +193,26 @@ async fn written(
             Ok(None)
         }
     }
+}
+
+/// Whose name a policy's would be, if somebody else has it: another table's, or a policy of another kind.
+pub(crate) async fn policy_taken(connection: &mut PgConnection, name: &str, label: &str) -> Result<Option<String>> {
+    let stored = crate::policy::store::all(connection).await?;
+    for other in stored.into_iter().filter(|other| other.name == name && other.kind.is_work()) {
+        let table = other.spec.get("table").and_then(|table| table.as_str()).unwrap_or_default().to_owned();
+        let same = table == label
+            || catalog::table(connection, &table).await.is_ok_and(|found| found.relation.label() == label);
+        if other.kind != crate::policy::Kind::Partition || !same {
+            return Ok(Some(format!("the {} policy of {table}", other.kind.as_str())));
+        }
+    }
+    Ok(None)
+}
+
+/// The refusal that goes with it.
+pub(crate) fn refuse_policy(name: &str, whose: &str) -> Error {
+    Error::refused(format!("the policy would be called {name}, and that is the name of {whose}"))
+        .with_hint("choose another: --name")
 }
 
 /// A text of letters, digits, `_` and `-` that names something, no longer than so many bytes and unlike any other.

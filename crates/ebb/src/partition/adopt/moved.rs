@@ -4,6 +4,8 @@
 
 mod stand_in;
 
+pub(crate) use stand_in::trigger_function;
+
 use serde::{Deserialize, Serialize};
 
 use super::fill::Fill;
@@ -99,7 +101,9 @@ impl Moved {
         let (check, key) = (self.own("c"), self.own("f"));
         let known: Vec<String> = self.columns.iter().map(|name| format!("{} IS NULL", Ident::new(name))).collect();
         let mut carry = vec![format!("ALTER TABLE {table} ADD COLUMN {column} {}", added.column_type)];
-        carry.extend(self.carry(false));
+        carry.extend(self.carry_function(false));
+        // Also a row that only moves gets its column: the filling does not come back for it.
+        carry.extend(self.carry_on(false));
         // No row is checked by it yet that does not have the column.
         carry.push(self.composite(&key));
         let fill = Fill {
@@ -117,10 +121,14 @@ impl Moved {
             Step::new(
                 &format!("no row of {label} is without it"),
                 How::Short,
-                vec![format!(
-                    "ALTER TABLE {table} ADD CONSTRAINT {check} CHECK ({} OR {column} IS NOT NULL) NOT VALID",
-                    known.join(" OR ")
-                )],
+                [
+                    vec![format!(
+                        "ALTER TABLE {table} ADD CONSTRAINT {check} CHECK ({} OR {column} IS NOT NULL) NOT VALID",
+                        known.join(" OR ")
+                    )],
+                    self.carry_on(true),
+                ]
+                .concat(),
             ),
             Step::new(
                 &format!("prove that, and the foreign key of {label}"),

@@ -18,7 +18,7 @@ use super::fill::Fill;
 use super::guard::{self, Backfill};
 use super::moved::Moved;
 use super::referrers;
-use super::subject::{Bound, Index, Subject};
+use super::subject::{Bound, Index, Subject, outside_quotes};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result};
 
@@ -38,6 +38,8 @@ pub enum How {
     Backfill,
     /// In batches: the column that a referring table carries.
     Fill,
+    /// Each statement in a short transaction of its own; one that was done is not done again.
+    Each,
     /// The short transaction that ends it: names move, the table is attached.
     Cutover,
 }
@@ -64,6 +66,37 @@ impl Step {
     }
 }
 
+/// A key that must be unique again on the way back, as the server compares it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    /// As people read it: columns and expressions.
+    pub(crate) columns: Vec<String>,
+    /// Whether it is of columns alone, and of all rows.
+    pub(crate) is_plain: bool,
+    pub(crate) expressions: Vec<String>,
+    pub(crate) operators: Vec<String>,
+    pub(crate) predicate: Option<String>,
+    pub(crate) nulls_not_distinct: bool,
+    /// ` DEFERRABLE …`, or nothing.
+    pub(crate) deferrable: String,
+}
+
+impl Key {
+    fn of(index: &Index) -> Self {
+        Self {
+            name: index.constraint_name.clone().unwrap_or_else(|| index.name.clone()),
+            columns: index.key_columns.clone(),
+            is_plain: !index.has_expressions && index.predicate.is_none(),
+            expressions: index.key_expressions.clone(),
+            operators: index.key_operators.clone(),
+            predicate: index.predicate.clone(),
+            nulls_not_distinct: index.nulls_not_distinct,
+            deferrable: index.constraint_definition.as_deref().map_or("", deferrable).to_owned(),
+        }
+    }
+}
+
 /// Everything that was decided.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
@@ -86,12 +119,17 @@ pub struct Plan {
     pub(crate) backfill: Option<Backfill>,
     /// And back: indexes to build first, keys that must be unique again, and the statements of the way back.
     pub(crate) back_indexes: Vec<Step>,
-    pub(crate) back_keys: Vec<Vec<String>>,
+    pub(crate) back_keys: Vec<Key>,
     pub(crate) back: Vec<String>,
     /// Or back before the cutover: the keys as they were on the table itself, and what undoes each short step.
     pub(crate) abandon_indexes: Vec<Step>,
     pub(crate) abandon_keys: Vec<String>,
     pub(crate) abandon: Vec<String>,
+    /// Names that the old table's indexes and statistics get.
+    #[serde(default)]
+    pub(crate) wanted: Vec<String>,
+    #[serde(default)]
+    pub(crate) owner: String,
     /// The foreign keys of other tables that move with it.
     #[serde(default)]
     pub(crate) referrers: Vec<Moved>,
@@ -132,7 +170,7 @@ struct Composer<'a> {
     referrers: Vec<Moved>,
 }
 
-pub(crate) fn compose(
+pub(super) fn compose(
     subject: &Subject,
     request: &Request,
     bound: &Bound,
@@ -153,14 +191,16 @@ pub(crate) fn compose(
     };
     let kind = head.kind.clone().ok_or_else(|| Error::usage("the column tells no time"))?;
     let mut steps = c.bound(&bound.literal);
-    let backfill = Backfill::new(subject, request);
-    if let Some(create) = guard::create(subject, request, &c.table) {
-        steps.push(Step::new("guard the key by trigger", How::Short, vec![create]));
+    let backfill = Backfill::new(subject, request, &bound.bound);
+    let guards = guard::create(subject, request, &c.table, guard::Watch::Everything);
+    if !guards.is_empty() {
+        steps.push(Step::new("guard the key by trigger", How::Short, guards));
         steps.push(Step::new("claim the keys of the rows that are there", How::Backfill, Vec::new()));
     }
     steps.extend(c.new_indexes()?);
     steps.extend(c.referrers.iter().flat_map(Moved::steps));
-    steps.push(Step::new("prepare the partitioned table, unseen", How::Short, c.prepare(ahead)?));
+    steps.push(Step::new("prepare the partitioned table, unseen", How::Short, c.prepare()?));
+    steps.push(Step::new("and its partitions", How::Each, c.partitions(ahead)));
     let swap = subject.indexes.iter().any(Index::must_grow).then_some(steps.len());
     if swap.is_some() {
         steps.push(Step::new("swap the keys", How::Short, c.swap_keys()));
@@ -180,19 +220,16 @@ pub(crate) fn compose(
         swap,
         backfill,
         back_indexes: c.indexes_as_before(&c.history),
-        back_keys: subject
-            .indexes
-            .iter()
-            .filter(|index| index.must_grow())
-            .map(|index| index.key_columns.clone())
-            .collect(),
+        back_keys: c.growing().map(|(_, index)| Key::of(index)).collect(),
         back: c.back(),
         abandon_indexes: c.indexes_as_before(&c.table),
         abandon_keys: c.keys_as_before(),
         abandon: c.abandon(),
+        wanted: c.wanted(),
+        owner: head.owner.clone(),
         referrers: c.referrers,
         leftovers: Vec::new(),
-        spec: request.spec(subject),
+        spec: request.spec(&subject.relation().label(), &head.column_name).into(),
     })
 }
 
@@ -225,6 +262,10 @@ fn comment(what: &str, on: &str, text: &str) -> String {
 /// `PRIMARY KEY USING INDEX i DEFERRABLE …`: the constraint as it was, over an index that exists.
 fn using_index(index: &Index, definition: &str, new: &Ident) -> String {
     let kind = if index.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
-    let tail = definition.find(" DEFERRABLE").map_or("", |at| &definition[at..]);
-    format!("{kind} USING INDEX {new}{tail}")
+    format!("{kind} USING INDEX {new}{}", deferrable(definition))
+}
+
+/// ` DEFERRABLE …` of a constraint, or nothing.
+fn deferrable(definition: &str) -> &str {
+    outside_quotes(definition, " DEFERRABLE").map_or("", |at| &definition[at..])
 }

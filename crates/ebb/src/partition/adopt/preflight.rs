@@ -44,6 +44,7 @@ pub(crate) fn check(subject: &Subject, request: &Request) -> Findings {
     referrers::check(subject, request, &mut found);
     dependents(subject, &mut found);
     publications(subject, &mut found);
+    subscriptions(subject, &mut found);
     guard::check(subject, request, &mut found);
     found
 }
@@ -116,6 +117,12 @@ fn column(subject: &Subject, found: &mut Findings) {
             "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
         );
     }
+    for caller in subject.callers.iter().filter(|caller| caller.names_only) {
+        found.change(
+            format!("{} seems to name ONLY {label}", caller.who),
+            "ONLY of a partitioned table has no rows: leave the word out there",
+        );
+    }
     for caller in subject.callers.iter().filter(|caller| caller.sets_column) {
         found.change(
             format!("{} seems to update {name} of {label}", caller.who),
@@ -139,14 +146,18 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
             );
         } else if index.must_grow() {
             let key = index.key_columns.join(", ");
-            let kept = request.guard.iter().any(|guard| *guard == index.key_columns);
-            let fix = if kept {
-                "the guard keeps it unique over its window".to_owned()
-            } else {
-                format!("if callers rely on it: --guard {}", index.key_columns.join(","))
+            let (kept, obstacle) =
+                (request.guard.iter().any(|guard| *guard == index.key_columns), guard::obstacle(index));
+            let fix = match obstacle {
+                None if kept => "the guard keeps it unique over its window".to_owned(),
+                None => format!("if callers rely on it: --guard {}", index.key_columns.join(",")),
+                Some(obstacle) => {
+                    format!("if callers rely on it, leave this table as it is: the guard cannot keep it, {obstacle}")
+                }
             };
+            let of = index.predicate.as_ref().map_or(String::new(), |predicate| format!(" where {predicate}"));
             found.change(
-                format!("{} becomes unique by ({key}, {column}): two rows with the same ({key}) can exist at different times", index.name),
+                format!("{} becomes unique by ({key}, {column}){of}: two rows with the same ({key}) can exist at different times", index.name),
                 fix,
             );
         }
@@ -158,7 +169,10 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
                     "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
                     caller.who
                 ),
-                format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+                match request.guard {
+                    Some(_) => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
+                    None => format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+                },
             );
         }
     }
@@ -198,6 +212,30 @@ fn dependents(subject: &Subject, found: &mut Findings) {
                 format!("materialized view {} reads this table and would go on reading the old one", view.name),
                 format!("drop it before and create it after: DROP MATERIALIZED VIEW {}", view.name),
             );
+        } else if !view.owned {
+            found.refuse(
+                format!(
+                    "view {} belongs to {}, and you may not act as that role to make it again",
+                    view.name, view.owner
+                ),
+                format!("connect as one who may, or: GRANT {} TO CURRENT_USER", crate::pg::Ident::new(&view.owner)),
+            );
+        } else if view.reads_only {
+            found.refuse(
+                format!(
+                    "view {} reads ONLY this table, which has no rows of its own once it is partitioned",
+                    view.name
+                ),
+                "make it read the table without ONLY",
+            );
+        } else if view.needs_key && subject.indexes.iter().any(super::subject::Index::must_grow) {
+            found.refuse(
+                format!(
+                    "view {} groups by a key of this table that changes, and shows columns that it does not group by",
+                    view.name
+                ),
+                "name those columns in its GROUP BY too",
+            );
         } else {
             found.change(format!("view {} is made again over the new table", view.name), "nothing to do");
         }
@@ -234,6 +272,36 @@ fn publications(subject: &Subject, found: &mut Findings) {
                 ),
                 "nothing to do",
             );
+        }
+    }
+}
+
+/// An integer cannot tell the time of every partition ahead.
+pub(crate) fn check_reach(subject: &Subject, bound: &Bound, ahead: &[(String, String, String)], found: &mut Findings) {
+    let last = ahead.last().map_or(&bound.literal, |(_, _, to)| to);
+    let beyond = last.parse::<i64>().is_ok_and(|last| last > i64::from(i32::MAX));
+    if subject.head.column_type == "integer" && beyond {
+        found.refuse(
+            format!(
+                "column {} is integer, which ends in January 2038, and partitions ahead reach further",
+                subject.head.column_name
+            ),
+            "fewer of them: --ahead; or a column that is bigint",
+        );
+    }
+}
+
+fn subscriptions(subject: &Subject, found: &mut Findings) {
+    for subscription in &subject.subscriptions {
+        let name = crate::pg::Ident::new(&subscription.name);
+        let after = format!(
+            "ALTER SUBSCRIPTION {name} REFRESH PUBLICATION WITH (copy_data = false); ALTER SUBSCRIPTION {name} ENABLE"
+        );
+        let what = format!("subscription {} writes to this table, and does not know the new one", subscription.name);
+        if subscription.is_enabled {
+            found.refuse(what, format!("ALTER SUBSCRIPTION {name} DISABLE; adopt it; {after}"));
+        } else {
+            found.change(what, format!("afterwards: {after}"));
         }
     }
 }

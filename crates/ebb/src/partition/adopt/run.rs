@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::fill::fill_column;
 use super::store::{self, Adoption};
-use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
+use super::{How, Plan, Preflight, Request, Step, guard, policy_of, policy_taken, preflight, refuse_policy};
 use crate::partition::{split::store as split, store as partitions};
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Spec};
@@ -71,7 +71,7 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     }
     let mut connection = database.session("ebb/adopt").await?;
     sqlx::raw_sql(
-        "SET TimeZone = 'UTC'; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
+        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
          SET default_transaction_isolation = 'read committed'",
     )
     .execute(&mut connection)
@@ -118,6 +118,7 @@ async fn try_adopt(
         .await?
         .ok_or_else(|| Error::refused(format!("the adoption of {label} was taken back meanwhile")))?;
     let plan = adoption.plan()?;
+    refuse_other(session, request, &adoption, &plan).await?;
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     let adopted = |already| Adopted {
         table: label.to_owned(),
@@ -145,13 +146,54 @@ async fn try_adopt(
             crate::partition::rollback::abandon(session, &adoption, &plan, watch).await?;
             return Ok(None);
         }
-        match step.how {
-            How::Cutover => cutover(session, &adoption, &plan, step, by, watch).await?,
-            _ => execute(session, &adoption, &plan, step, ("adopting", n + 1), watch).await?,
-        }
+        let done = async {
+            store::require_portrait(&mut session.connection, &adoption, &plan.column).await?;
+            match step.how {
+                How::Cutover => cutover(session, &adoption, &plan, step, by, watch).await,
+                _ => execute(session, &adoption, &plan, step, ("adopting", n + 1), watch).await,
+            }
+        };
+        done.await.map_err(|error| changed(error, label))?;
     }
     prove(session, &plan).await?;
     Ok(Some(adopted(false)))
+}
+
+/// An adoption that was begun, or is over, is not another one.
+async fn refuse_other(session: &mut Session, request: &Request, adoption: &Adoption, plan: &Plan) -> Result<()> {
+    let table = catalog::table(&mut session.connection, &request.table).await?;
+    let column = catalog::column(&mut session.connection, &table.relation, table.oid, &request.column).await?;
+    if adoption.state == "adopting" && i64::from(table.oid) != adoption.relid {
+        return Err(Error::refused(format!(
+            "{} is not the table whose adoption was begun: it was made anew",
+            adoption.relation
+        ))
+        .with_hint(format!("forget that one first: ebb partition rollback {}", adoption.relation)));
+    }
+    let Some(differences) = request.differs(adoption, plan, column.name.as_str()) else { return Ok(()) };
+    let label = &adoption.relation;
+    let (stands, hint) = match adoption.state.as_str() {
+        "adopting" => (
+            "was begun otherwise",
+            format!("go on with the options it was begun with, or take it back first: ebb partition rollback {label}"),
+        ),
+        _ => (
+            "was another",
+            format!(
+                "its policy changes in ebb.toml; for another column or guard take it back first: ebb partition rollback {label}"
+            ),
+        ),
+    };
+    Err(Error::usage(format!("the adoption of {label} {stands}: {differences}")).with_hint(hint))
+}
+
+/// Somebody changed the table on the way: the plan does not know what to do with that.
+fn changed(error: Error, label: &str) -> Error {
+    match error.sqlstate().as_deref() {
+        Some("EB002") => Error::refused(error.to_string())
+            .with_hint(format!("take back what was prepared, then adopt it again: ebb partition rollback {label}")),
+        _ => error,
+    }
 }
 
 /// What could not be proven before the cutover; whoever comes later does it again, and it costs nothing by then.
@@ -165,16 +207,18 @@ pub(crate) async fn prove(session: &mut Session, plan: &Plan) -> Result<()> {
 /// Looks once more, and writes the plan down.
 async fn begin(session: &mut Session, request: &Request) -> Result<()> {
     let connection = &mut session.connection;
-    let Preflight { table: label, findings, plan, .. } = preflight(connection, request).await?;
+    // Before anything is read for the plan: what changes from here on is noticed.
+    let table = catalog::table(connection, &request.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, &request.column).await?;
+    let portrait = store::portrait(connection, i64::from(table.oid), column.name.as_str()).await?;
+    let Preflight { table: label, findings, plan, policy: name, .. } = preflight(connection, request).await?;
     let Some(plan) = plan else {
         let all: Vec<String> = findings.refusals.iter().map(|one| format!("{} ({})", one.what, one.fix)).collect();
         return Err(Error::refused(format!("{label} cannot be adopted: {}", all.join("; "))));
     };
-    let table = catalog::table(connection, &request.table).await?;
-    let name = request.policy_name(&table.relation);
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     policy_of(&name, &spec)?;
-    store::begin(connection, &label, i64::from(table.oid), &name, &plan).await
+    store::begin(connection, &label, i64::from(table.oid), &name, &plan, &portrait).await
 }
 
 /// One step of a plan; what is left of an earlier try goes first.
@@ -202,8 +246,21 @@ pub(crate) async fn execute(
             build_index(session, step, watch).await?;
             store::done(&mut session.connection, label, state, number).await
         }
+        How::Each => {
+            for (n, statement) in step.sql.iter().enumerate() {
+                let one = std::slice::from_ref(statement);
+                short(session, &[adoption.relid], one, watch, After::Nothing).await?;
+                watch(Progress::Share(
+                    (n + 1) as f64 / step.sql.len() as f64,
+                    format!("{} of {}", n + 1, step.sql.len()),
+                ));
+            }
+            store::done(&mut session.connection, label, state, number).await
+        }
         How::Backfill => {
-            backfill(session, plan, watch).await?;
+            if let Some(backfill) = &plan.backfill {
+                guard::seed(session, backfill, &plan.relation(), watch).await?;
+            }
             store::done(&mut session.connection, label, state, number).await
         }
         How::Fill => {
@@ -228,8 +285,13 @@ pub(crate) enum After<'a> {
         spec: &'a Spec,
         by: &'a str,
     },
-    /// The name is back; the plan knows what is left.
-    RollingBack(&'a str, &'a Plan),
+    /// The name is back; the plan knows what is left, and the policy has nothing to look after.
+    RollingBack {
+        label: &'a str,
+        plan: &'a Plan,
+        policy: &'a str,
+        by: &'a str,
+    },
     /// Nothing is left.
     Finished(&'a str, &'a Plan),
     /// A split has come so far.
@@ -249,6 +311,9 @@ impl After<'_> {
             After::Done(label, state, number) => store::done(tx, label, state, *number).await,
             After::Adopted { label, policy, spec, by } => {
                 policy::store::lock(tx).await?;
+                if let Some(whose) = policy_taken(tx, policy, label).await? {
+                    return Err(refuse_policy(policy, &whose));
+                }
                 let put = policy::store::Put {
                     kind: Kind::Partition,
                     name: policy,
@@ -261,7 +326,23 @@ impl After<'_> {
                 policy::store::put(tx, put).await?;
                 store::done(tx, label, "adopted", 0).await
             }
-            After::RollingBack(label, plan) => {
+            After::RollingBack { label, plan, policy, by } => {
+                // From the moment on at which there is nothing to look after, and not before.
+                policy::store::lock(tx).await?;
+                let all = policy::store::all(tx).await?;
+                let mine = |one: &policy::Stored| one.kind == Kind::Partition && one.name == *policy && one.is_active();
+                if let Some(stored) = all.into_iter().find(mine) {
+                    let put = policy::store::Put {
+                        kind: stored.kind,
+                        name: &stored.name,
+                        spec: &stored.spec,
+                        enabled: false,
+                        stopped: None,
+                        source: policy::store::Source::File,
+                        by,
+                    };
+                    policy::store::put(tx, put).await?;
+                }
                 store::keep_plan(tx, label, plan).await?;
                 store::done(tx, label, "rolling back", 0).await
             }
@@ -379,21 +460,6 @@ pub(crate) async fn build_index(
                 tx.commit().await?;
             }
         }
-    }
-}
-
-async fn backfill(session: &mut Session, plan: &Plan, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
-    let Some(backfill) = &plan.backfill else { return Ok(()) };
-    let (table, mut page, began) = (plan.relation(), 0, Instant::now());
-    loop {
-        let at = Instant::now();
-        let mut tx = session.connection.begin().await?;
-        let next = backfill.batch(&mut tx, &table, page).await?;
-        tx.commit().await?;
-        let Some(next) = next else { return Ok(()) };
-        page = next;
-        watch(Progress::Share(0.0, format!("{page} pages in {:.0} s", began.elapsed().as_secs_f64())));
-        tokio::time::sleep(at.elapsed().min(Duration::from_secs(1))).await;
     }
 }
 

@@ -4,7 +4,6 @@ use sqlx::PgConnection;
 
 use super::{Plan, Progress};
 use crate::partition::journal;
-use crate::pg::Relation;
 use crate::{Result, sql};
 
 /// An adoption as it stands.
@@ -35,8 +34,27 @@ pub(crate) async fn begin(
     relid: i64,
     policy: &str,
     plan: &Plan,
+    portrait: &[String],
 ) -> Result<()> {
-    sql!("begin_adoption").bind(label).bind(relid).bind(policy).bind(journal::kept(plan)?).execute(connection).await?;
+    sql!("begin_adoption")
+        .bind(label)
+        .bind(relid)
+        .bind(policy)
+        .bind(journal::kept(plan)?)
+        .bind(portrait)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// What a table looks like, a line for everything that somebody could change.
+pub(crate) async fn portrait(connection: &mut PgConnection, relid: i64, column: &str) -> Result<Vec<String>> {
+    Ok(sql!("portrait" scalar Vec<String>).bind(relid).bind(column).fetch_one(connection).await?)
+}
+
+/// Refuses where it does not look any more as the adoption knows it.
+pub(crate) async fn require_portrait(connection: &mut PgConnection, adoption: &Adoption, column: &str) -> Result<()> {
+    sql!("require_portrait").bind(&adoption.relation).bind(adoption.relid).bind(column).execute(connection).await?;
     Ok(())
 }
 
@@ -65,12 +83,9 @@ pub(crate) async fn index(connection: &mut PgConnection, schema: &str, name: &st
     Ok(sql!("index_valid" scalar bool).bind(schema).bind(name).fetch_optional(connection).await?)
 }
 
-pub(crate) async fn is_taken(connection: &mut PgConnection, relation: &Relation) -> Result<bool> {
-    Ok(sql!("is_taken" scalar bool)
-        .bind(relation.schema.as_str())
-        .bind(relation.name.as_str())
-        .fetch_one(connection)
-        .await?)
+/// Which of these names something has.
+pub(crate) async fn taken(connection: &mut PgConnection, schema: &str, names: &[String]) -> Result<Vec<String>> {
+    Ok(sql!("are_taken" scalar String).bind(schema).bind(names).fetch_all(connection).await?)
 }
 
 /// Whether the bound is so near that live rows would soon be refused.

@@ -3,8 +3,8 @@
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::referrers::{self, Referrer};
-use crate::pg::{Ident, Relation};
-use crate::{Result, sql};
+use crate::pg::{Ident, Literal, Relation};
+use crate::{Error, Result, sql};
 
 /// The table itself and its column.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -40,6 +40,13 @@ pub(crate) struct Head {
     pub(crate) column_statistics: Vec<String>,
 }
 
+impl Head {
+    /// Options of columns (`n_distinct`), which partitions do not get from their parent.
+    pub(crate) fn column_options(&self) -> impl Iterator<Item = String> {
+        self.column_statistics.iter().filter(|change| change.contains(" SET (")).cloned()
+    }
+}
+
 /// One index, and the constraint it serves.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Index {
@@ -52,11 +59,23 @@ pub(crate) struct Index {
     pub(crate) is_replica_identity: bool,
     pub(crate) is_clustered: bool,
     pub(crate) has_column: bool,
+    /// Columns by their names, expressions as the server prints them.
     pub(crate) key_columns: Vec<String>,
+    pub(crate) has_expressions: bool,
+    /// The same with collations, and what compares them.
+    pub(crate) key_expressions: Vec<String>,
+    pub(crate) key_operators: Vec<String>,
+    pub(crate) predicate: Option<String>,
+    pub(crate) nulls_not_distinct: bool,
+    /// Columns of which equal values can differ as text, in words.
+    pub(crate) unlike_text: Vec<String>,
     pub(crate) constraint_name: Option<String>,
     pub(crate) constraint_definition: Option<String>,
     pub(crate) comment: Option<String>,
     pub(crate) constraint_comment: Option<String>,
+    pub(crate) tablespace: Option<String>,
+    /// Statistics targets of its expressions, ready for ALTER INDEX.
+    pub(crate) column_statistics: Vec<String>,
 }
 
 impl Index {
@@ -65,9 +84,20 @@ impl Index {
         self.is_unique && !self.has_column
     }
 
-    /// What follows the table's name in its definition: `USING btree (…) …`.
-    pub(crate) fn body(&self) -> &str {
-        outside_quotes(&self.definition, " USING ").map_or("", |at| &self.definition[at + 1..])
+    /// What follows the table's name in its definition: `USING btree (…) …`, with its tablespace.
+    pub(crate) fn body(&self) -> String {
+        let body = outside_quotes(&self.definition, " USING ").map_or("", |at| &self.definition[at + 1..]);
+        let Some(tablespace) = &self.tablespace else { return body.to_owned() };
+        let (body, rows) = body.split_at(outside_quotes(body, " WHERE ").unwrap_or(body.len()));
+        format!("{body} TABLESPACE {}{rows}", Ident::new(tablespace))
+    }
+
+    /// The constraint that it serves, with its tablespace.
+    pub(crate) fn constraint(&self) -> Option<String> {
+        let definition = self.constraint_definition.as_ref()?;
+        let Some(tablespace) = &self.tablespace else { return Some(definition.clone()) };
+        let (key, tail) = definition.split_at(outside_quotes(definition, " DEFERRABLE").unwrap_or(definition.len()));
+        Some(format!("{key} USING INDEX TABLESPACE {}{tail}", Ident::new(tablespace)))
     }
 }
 
@@ -89,6 +119,31 @@ pub(crate) struct Trigger {
     pub(crate) definition: String,
     pub(crate) enabled: String,
     pub(crate) comment: Option<String>,
+    pub(crate) is_row: bool,
+    /// The name of its table in the definition.
+    printed: String,
+}
+
+impl Trigger {
+    /// As it was, on another table.
+    pub(crate) fn on(&self, on: &Relation) -> Result<Vec<String>> {
+        let before = format!(" ON {} ", self.printed);
+        if !self.definition.contains(&before) {
+            return Err(Error::failed(format!("cannot read the trigger {}", self.name)));
+        }
+        let name = Ident::new(&self.name);
+        let mut sql = vec![self.definition.replacen(&before, &format!(" ON {on} "), 1)];
+        let switch = match self.enabled.as_str() {
+            "D" => Some("DISABLE"),
+            "R" => Some("ENABLE REPLICA"),
+            "A" => Some("ENABLE ALWAYS"),
+            _ => None,
+        };
+        sql.extend(switch.map(|switch| format!("ALTER TABLE {on} {switch} TRIGGER {name}")));
+        let comment = self.comment.as_ref();
+        sql.extend(comment.map(|text| format!("COMMENT ON TRIGGER {name} ON {on} IS {}", Literal(text))));
+        Ok(sql)
+    }
 }
 
 /// A sequence that belongs to a column.
@@ -120,6 +175,10 @@ pub(crate) struct View {
     pub(crate) name: String,
     pub(crate) relkind: String,
     pub(crate) definition: String,
+    pub(crate) reads_only: bool,
+    pub(crate) needs_key: bool,
+    pub(crate) owner: String,
+    pub(crate) owned: bool,
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -133,10 +192,19 @@ pub(crate) struct Publication {
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Subscription {
+    pub(crate) name: String,
+    pub(crate) is_enabled: bool,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Statistics {
     pub(crate) schema_name: String,
     pub(crate) name: String,
     pub(crate) body: String,
+    pub(crate) target: i32,
+    pub(crate) comment: Option<String>,
+    pub(crate) owner: String,
 }
 
 /// A function whose text mentions the table.
@@ -145,6 +213,7 @@ pub(crate) struct Caller {
     pub(crate) who: String,
     pub(crate) on_conflict: bool,
     pub(crate) sets_column: bool,
+    pub(crate) names_only: bool,
 }
 
 /// All of it.
@@ -157,6 +226,7 @@ pub(crate) struct Subject {
     pub(crate) sequences: Vec<Sequence>,
     pub(crate) views: Vec<View>,
     pub(crate) publications: Vec<Publication>,
+    pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) statistics: Vec<Statistics>,
     pub(crate) clingers: Vec<String>,
     pub(crate) callers: Vec<Caller>,
@@ -177,10 +247,11 @@ impl Subject {
         Ok(Subject {
             indexes: indexes(&mut *c, oid, column).await?,
             constraints: sql!("constraints" as Constraint).bind(oid).fetch_all(&mut *c).await?,
-            triggers: sql!("triggers" as Trigger).bind(oid).fetch_all(&mut *c).await?,
+            triggers: triggers(&mut *c, oid).await?,
             sequences: sql!("sequences" as Sequence).bind(oid).fetch_all(&mut *c).await?,
             views: sql!("views" as View).bind(oid).fetch_all(&mut *c).await?,
-            publications: sql!("publications" as Publication).bind(oid).fetch_all(&mut *c).await?,
+            publications: publications(&mut *c, oid).await?,
+            subscriptions: subscriptions(&mut *c, &[oid]).await?,
             statistics: sql!("statistics" as Statistics).bind(oid).fetch_all(&mut *c).await?,
             clingers: sql!("clingers" scalar String).bind(oid).fetch_all(&mut *c).await?,
             callers: callers(&mut *c, &head).await?,
@@ -218,11 +289,12 @@ async fn callers(connection: &mut PgConnection, head: &Head) -> Result<Vec<Calle
     let schema: Option<String> = sql!("statements_schema" scalar String).fetch_optional(&mut *connection).await?;
     if let Some(schema) = schema {
         let sql = format!(
-            "SELECT 'the statement ' || quote_literal(left(regexp_replace(q.query, '\\s+', ' ', 'g'), 120)) AS who, q.on_conflict, q.sets_column FROM (
+            "SELECT 'the statement ' || quote_literal(left(regexp_replace(q.query, '\\s+', ' ', 'g'), 120)) AS who, q.on_conflict, q.sets_column, q.names_only FROM (
                  SELECT s.query, s.query ~* ('insert\\s+into\\s+(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*on\\s+conflict\\s*(\\(|on\\s+constraint)') AS on_conflict,
-                        s.query ~* ('update\\s+(only\\s+)?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column
+                        s.query ~* ('update\\s+(only\\s+)?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column,
+                        s.query ~* ('\\monly\\s+\\(?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M') AS names_only
                  FROM {} s WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) q
-             WHERE q.on_conflict OR q.sets_column ORDER BY 1 LIMIT 20",
+             WHERE q.on_conflict OR q.sets_column OR q.names_only ORDER BY 1 LIMIT 20",
             Relation::new(schema, "pg_stat_statements")
         );
         let found = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).bind(&table).bind(&column);
@@ -234,6 +306,21 @@ async fn callers(connection: &mut PgConnection, head: &Head) -> Result<Vec<Calle
 /// The indexes of a table.
 pub(crate) async fn indexes(connection: &mut PgConnection, oid: i64, column: &str) -> Result<Vec<Index>> {
     Ok(sql!("indexes" as Index).bind(oid).bind(column).fetch_all(connection).await?)
+}
+
+/// The triggers of a table.
+pub(crate) async fn triggers(connection: &mut PgConnection, oid: i64) -> Result<Vec<Trigger>> {
+    Ok(sql!("triggers" as Trigger).bind(oid).fetch_all(connection).await?)
+}
+
+/// The publications that have a table.
+pub(crate) async fn publications(connection: &mut PgConnection, oid: i64) -> Result<Vec<Publication>> {
+    Ok(sql!("publications" as Publication).bind(oid).fetch_all(connection).await?)
+}
+
+/// The subscriptions that write to any of these tables.
+pub(crate) async fn subscriptions(connection: &mut PgConnection, oids: &[i64]) -> Result<Vec<Subscription>> {
+    Ok(sql!("subscriptions" as Subscription).bind(oids).fetch_all(connection).await?)
 }
 
 /// The foreign keys of a table.

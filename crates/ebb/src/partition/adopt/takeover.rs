@@ -4,7 +4,7 @@
 use serde_json::json;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::{Request, policy_of};
+use super::{Request, policy_of, policy_taken, refuse_policy};
 use crate::partition::store::{self, Partman};
 use crate::partition::{partitioned_by, store::Shape};
 use crate::pg::{Database, Ident, Literal, Relation, catalog};
@@ -67,6 +67,10 @@ pub async fn take_over(
     }
     let policy = request.policy_name(&table.relation);
     partitioned_by(connection, &policy_of(&policy, &spec)?).await?;
+    if let Some(whose) = policy_taken(connection, &policy, &table.relation.label()).await? {
+        return Err(refuse_policy(&policy, &whose));
+    }
+    refuse_other(connection, &policy, &spec, &table.relation.label()).await?;
     let own = |partman: &Partman| Relation::new(&partman.schema, "part_config");
     let ends = partman.as_ref().map(|partman| {
         format!(
@@ -84,6 +88,23 @@ pub async fn take_over(
         )
     });
     Ok(Some(TakeOver { table: table.relation.label(), policy, spec, ends, partman: words }))
+}
+
+/// A table has one policy that looks after it: another, or the same with other keys, is not what was asked for.
+async fn refuse_other(connection: &mut PgConnection, name: &str, spec: &Spec, label: &str) -> Result<()> {
+    let stored = policy::store::all(connection).await?;
+    for other in stored.into_iter().filter(|other| other.kind == Kind::Partition && other.is_active()) {
+        let typed = other.spec.get("table").and_then(|table| table.as_str()).unwrap_or_default();
+        let same =
+            typed == label || catalog::table(connection, typed).await.is_ok_and(|it| it.relation.label() == label);
+        let asked = |key: &&str| other.spec.get(*key) != spec.get(*key);
+        let differs = ["column", "unit", "by", "ahead", "keep", "zone"].iter().any(|key| asked(&key));
+        if same && (other.name != name || differs) {
+            return Err(Error::refused(format!("policy {} looks after {label} already", other.name))
+                .with_hint("change that one in ebb.toml, and: ebb apply"));
+        }
+    }
+    Ok(())
 }
 
 /// How long pg_partman keeps a partition, as a policy says it.
@@ -115,6 +136,9 @@ pub async fn take_it_over(database: &Database, taken: &TakeOver, by: &str) -> Re
         sqlx::raw_sql(AssertSqlSafe(ends.clone())).execute(&mut *tx).await?;
     }
     policy::store::lock(&mut tx).await?;
+    if let Some(whose) = policy_taken(&mut tx, &taken.policy, &taken.table).await? {
+        return Err(refuse_policy(&taken.policy, &whose));
+    }
     let put = policy::store::Put {
         kind: Kind::Partition,
         name: &taken.policy,

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod besides;
+mod kept;
 mod referrers;
 mod split;
 mod upkeep;

@@ -8,7 +8,28 @@ impl Moved {
     /// The trigger that fills in what callers do not name, and refuses what refers to nothing. While rows are on their way
     /// back no foreign key sees them all: then it also locks what it finds, and looks twice, since a row may be moving.
     pub(super) fn carry(&self, stands_in: bool) -> Vec<String> {
-        let (table, target, function) = (self.table(), self.target(), self.function("carry"));
+        let mut sql = self.carry_function(stands_in);
+        sql.extend(self.carry_on(true));
+        sql
+    }
+
+    /// The trigger itself: for every update while rows may move past the filling, then for those that matter.
+    pub(super) fn carry_on(&self, only_changes: bool) -> Vec<String> {
+        let (table, function, trigger) = (self.table(), self.function("carry"), self.carry_trigger());
+        let mut of = self.columns.clone();
+        of.extend(self.added.iter().map(|added| added.name.clone()));
+        let of = if only_changes { format!(" OF {}", list(&of)) } else { String::new() };
+        vec![
+            format!("DROP TRIGGER IF EXISTS {trigger} ON {table}"),
+            format!(
+                "CREATE TRIGGER {trigger} BEFORE INSERT OR UPDATE{of} ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
+            ),
+            format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}"),
+        ]
+    }
+
+    pub(super) fn carry_function(&self, stands_in: bool) -> Vec<String> {
+        let (target, function) = (self.target(), self.function("carry"));
         let missing: Vec<String> =
             self.columns.iter().map(|name| format!("NEW.{} IS NULL", Ident::new(name))).collect();
         let same: Vec<String> =
@@ -45,8 +66,6 @@ impl Moved {
                 ))
             )
         };
-        let mut of = self.columns.clone();
-        of.extend(self.added.iter().map(|added| added.name.clone()));
         let body = format!(
             "DECLARE found {}[]; BEGIN IF {} THEN {forget} RETURN NEW; END IF; {known} {look}; {again} \
              IF found IS NULL THEN RAISE foreign_key_violation USING MESSAGE = {}, SCHEMA = {}, TABLE = {}, CONSTRAINT = {}; END IF; \
@@ -61,14 +80,7 @@ impl Moved {
             Literal(&self.table.1),
             Literal(&self.name),
         );
-        let (trigger, mut sql) = (self.carry_trigger(), trigger_function(&function, &body, &self.target_owner));
-        sql.push(format!("DROP TRIGGER IF EXISTS {trigger} ON {table}"));
-        sql.push(format!(
-            "CREATE TRIGGER {trigger} BEFORE INSERT OR UPDATE OF {} ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()",
-            list(&of)
-        ));
-        sql.push(format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}"));
-        sql
+        trigger_function(&function, &body, &self.target_owner)
     }
 
     /// While rows are outside of the table, no foreign key sees them: triggers on both sides stand in for it.
@@ -133,7 +145,7 @@ impl Moved {
 }
 
 /// A function for triggers, with the rights of a table's owner, for nobody else.
-fn trigger_function(function: &Relation, body: &str, owner: &str) -> Vec<String> {
+pub(crate) fn trigger_function(function: &Relation, body: &str, owner: &str) -> Vec<String> {
     vec![
         format!(
             "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $ebb${body}$ebb$"

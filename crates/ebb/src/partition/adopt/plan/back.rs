@@ -41,7 +41,9 @@ impl Composer<'_> {
                     sql.push(format!("ALTER INDEX {} RENAME TO {old}", self.in_schema(&new)));
                 }
             }
-            sql.extend(index.comment.iter().map(|text| comment("INDEX", &self.in_schema(&old).to_string(), text)));
+            let own = self.in_schema(&old).to_string();
+            sql.extend(index.comment.iter().map(|text| comment("INDEX", &own, text)));
+            sql.extend(index.column_statistics.iter().map(|change| format!("ALTER INDEX {own} {change}")));
             if index.is_replica_identity {
                 sql.push(format!("ALTER TABLE {table} REPLICA IDENTITY USING INDEX {old}"));
             }
@@ -60,7 +62,7 @@ impl Composer<'_> {
             format!("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {BOUND}"),
         ];
         if self.request.guard.is_some() {
-            sql.push(format!("DROP TRIGGER IF EXISTS {} ON {table}", guard::TRIGGER));
+            sql.extend(guard::TRIGGERS.map(|trigger| format!("DROP TRIGGER IF EXISTS {trigger} ON {table}")));
         }
         if !self.subject.head.not_null {
             sql.push(format!("ALTER TABLE {table} ALTER COLUMN {} DROP NOT NULL", self.column));
@@ -84,11 +86,12 @@ impl Composer<'_> {
             let column = Ident::new(&serial.column_name);
             sql.push(format!("ALTER SEQUENCE {} OWNED BY {table}.{column}", serial.relation()));
         }
-        for identity in self.subject.identities() {
-            sql.extend(move_identity_back(identity, table, parent));
+        for (n, identity) in self.subject.identities().enumerate() {
+            sql.extend(move_identity_back(identity, table, parent, n));
         }
         for trigger in &self.subject.triggers {
-            sql.extend(self.trigger(trigger, table).unwrap_or_default());
+            // The way there has read it.
+            sql.extend(trigger.on(table).unwrap_or_default());
         }
         for publication in self.subject.publications.iter().filter(|publication| !publication.all_tables) {
             let name = Ident::new(&publication.name);

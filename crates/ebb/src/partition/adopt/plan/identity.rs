@@ -18,14 +18,14 @@ pub(super) fn move_identity(identity: &Sequence, table: &Relation, parent: &Rela
             Literal(&Ident::new(&identity.name).to_string())
         ),
     ];
-    sql.extend(identity.grants.clone());
+    sql.extend(grants(identity));
     sql.extend(identity.comment.iter().map(|text| comment("SEQUENCE", &old.to_string(), text)));
     sql
 }
 
-pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation) -> Vec<String> {
+pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: &Relation, n: usize) -> Vec<String> {
     let (column, name) = (Ident::new(&identity.column_name), identity.relation());
-    let hidden = Relation::new(&identity.schema_name, format!("{}_seq", parent.name.as_str()));
+    let hidden = Relation::new(&identity.schema_name, format!("{}_seq{n}", parent.name.as_str()));
     let always = if identity.identity == "a" { "ALWAYS" } else { "BY DEFAULT" };
     let cycle = if identity.cycle { "CYCLE" } else { "NO CYCLE" };
     let mut sql = vec![
@@ -38,7 +38,18 @@ pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: 
         ),
         format!("SELECT setval({}, s.last_value, s.is_called) FROM {hidden} s", Literal(&name.to_string())),
     ];
-    sql.extend(identity.grants.clone());
+    sql.extend(grants(identity));
     sql.extend(identity.comment.iter().map(|text| comment("SEQUENCE", &name.to_string(), text)));
     sql
+}
+
+/// Its grants and no others: a new sequence has those that the schema gives by default.
+fn grants(identity: &Sequence) -> Vec<String> {
+    let revoke = format!(
+        "DO $ebb$ DECLARE who text; BEGIN FOR who IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END \
+         FROM pg_class s, aclexplode(s.relacl) a WHERE s.oid = {0}::regclass AND a.grantee <> s.relowner \
+         LOOP EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s', {0}::regclass, who); END LOOP; END $ebb$",
+        Literal(&identity.relation().to_string())
+    );
+    [vec![revoke], identity.grants.clone()].concat()
 }

@@ -51,6 +51,17 @@ impl Composer<'_> {
         sql
     }
 
+    /// The names that must be free when the old table's give way.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        let indexes = self.subject.indexes.iter().map(|index| index.constraint_name.as_ref().unwrap_or(&index.name));
+        let statistics = self.subject.statistics.iter().map(|statistics| &statistics.name);
+        indexes
+            .chain(statistics)
+            .map(|name| history_name(name))
+            .chain([self.history.name.as_str().to_owned()])
+            .collect()
+    }
+
     pub(super) fn publications(&self, table: &Relation, verb: &str) -> Vec<String> {
         let mut sql = Vec::new();
         for publication in self.subject.publications.iter().filter(|publication| !publication.all_tables) {

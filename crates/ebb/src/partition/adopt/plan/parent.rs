@@ -1,13 +1,13 @@
 //! The partitioned table, made unseen with everything that the old one has.
 
 use super::{BOUND, Composer, comment, unread};
+use crate::Result;
 use crate::partition::adopt::guard;
-use crate::partition::adopt::subject::{Index, Trigger, with_column};
+use crate::partition::adopt::subject::{Index, with_column};
 use crate::pg::{Ident, Literal, Relation};
-use crate::{Error, Result};
 
 impl Composer<'_> {
-    pub(super) fn prepare(&self, ahead: &[(String, String, String)]) -> Result<Vec<String>> {
+    pub(super) fn prepare(&self) -> Result<Vec<String>> {
         let (head, parent) = (&self.subject.head, &self.parent);
         let tablespace =
             head.tablespace.as_ref().map_or(String::new(), |name| format!(" TABLESPACE {}", Ident::new(name)));
@@ -33,6 +33,12 @@ impl Composer<'_> {
         for (n, statistics) in self.subject.statistics.iter().enumerate() {
             let name = Relation::new(&statistics.schema_name, self.temporary("s", n).as_str());
             sql.push(format!("CREATE STATISTICS {name}{} FROM {parent}", statistics.body));
+            sql.push(format!("ALTER STATISTICS {name} OWNER TO {}", Ident::new(&statistics.owner)));
+            if statistics.target >= 0 {
+                sql.push(format!("ALTER STATISTICS {name} SET STATISTICS {}", statistics.target));
+            }
+            let on = name.to_string();
+            sql.extend(statistics.comment.iter().map(|text| comment("STATISTICS", &on, text)));
         }
         match head.replica_identity.as_str() {
             "f" => sql.push(format!("ALTER TABLE {parent} REPLICA IDENTITY FULL")),
@@ -43,23 +49,37 @@ impl Composer<'_> {
         sql.push(format!("SELECT ebb.copy_row_security({}, {})", oid(&self.table), oid(parent)));
         sql.push(format!("SELECT ebb.copy_grants({}, {})", oid(&self.table), oid(parent)));
         for trigger in &self.subject.triggers {
-            sql.extend(self.trigger(trigger, parent)?);
+            sql.extend(trigger.on(parent)?);
         }
-        sql.extend(guard::create(self.subject, self.request, parent));
-        for (name, from, to) in ahead {
-            sql.push(format!(
-                "SELECT ebb.create_partition({}, {}, {}, {})",
-                oid(parent),
+        sql.extend(guard::create(self.subject, self.request, parent, guard::Watch::Changes));
+        Ok(sql)
+    }
+
+    /// Its partitions, each in a transaction of its own: where the table refers to another, attaching one keeps writers of
+    /// that one out. One that is there already is not made again.
+    pub(super) fn partitions(&self, ahead: &[(String, String, String)]) -> Vec<String> {
+        let (head, parent) = (&self.subject.head, Literal(&self.parent.to_string()).to_string());
+        let each = ahead.iter().map(|(name, from, to)| {
+            let partition = Relation::new(&head.schema_name, name);
+            let kind = Literal(head.kind.as_deref().unwrap_or_default()).to_string();
+            let mut sql = vec![format!(
+                "PERFORM ebb.create_partition({parent}::regclass, {}, {}, {})",
                 Literal(name),
                 Literal(from),
                 Literal(to)
-            ));
-            let partition = Relation::new(&head.schema_name, name);
-            let kind = Literal(head.kind.as_deref().unwrap_or_default()).to_string();
-            sql.push(derived_checks(&partition, &self.column, &kind, from, to));
-            sql.extend(head.options.iter().map(|options| format!("ALTER TABLE {partition} SET ({options})")));
-        }
-        Ok(sql)
+            )];
+            let checks = derived_checks(&partition, &self.column, &kind, from, to);
+            sql.push(checks.replacen("SELECT", "PERFORM", 1));
+            let changes = head.options.iter().map(|options| format!("SET ({options})")).chain(head.column_options());
+            sql.extend(changes.map(|change| format!("ALTER TABLE {partition} {change}")));
+            format!(
+                "DO $ebb$ BEGIN IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+                 WHERE i.inhparent = {parent}::regclass AND c.relname = {}) THEN {}; END IF; END $ebb$",
+                Literal(name),
+                sql.join("; ")
+            )
+        });
+        each.collect()
     }
 
     pub(super) fn parent_index(&self, n: usize, index: &Index) -> Result<Vec<String>> {
@@ -69,7 +89,7 @@ impl Composer<'_> {
             false => Ok(definition.to_owned()),
         };
         let mut sql = Vec::new();
-        match &index.constraint_definition {
+        match &index.constraint() {
             Some(definition) => {
                 sql.push(format!("ALTER TABLE {parent} ADD CONSTRAINT {name} {}", grown(definition)?));
                 let constraint = format!("{name} ON {parent}");
@@ -77,32 +97,16 @@ impl Composer<'_> {
             }
             None => {
                 let unique = if index.is_unique { "UNIQUE " } else { "" };
-                sql.push(format!("CREATE {unique}INDEX {name} ON {parent} {}", grown(index.body())?));
+                sql.push(format!("CREATE {unique}INDEX {name} ON {parent} {}", grown(&index.body())?));
             }
         }
         sql.extend(index.comment.iter().map(|text| comment("INDEX", &self.in_schema(&name).to_string(), text)));
+        sql.extend(
+            index.column_statistics.iter().map(|change| format!("ALTER INDEX {} {change}", self.in_schema(&name))),
+        );
         if index.is_replica_identity {
             sql.push(format!("ALTER TABLE {parent} REPLICA IDENTITY USING INDEX {name}"));
         }
-        Ok(sql)
-    }
-
-    /// A trigger as it was, on another table.
-    pub(super) fn trigger(&self, trigger: &Trigger, on: &Relation) -> Result<Vec<String>> {
-        let before = format!(" ON {} ", self.subject.head.printed);
-        if !trigger.definition.contains(&before) {
-            return Err(Error::failed(format!("cannot read the trigger {}", trigger.name)));
-        }
-        let name = Ident::new(&trigger.name);
-        let mut sql = vec![trigger.definition.replacen(&before, &format!(" ON {on} "), 1)];
-        let switch = match trigger.enabled.as_str() {
-            "D" => Some("DISABLE"),
-            "R" => Some("ENABLE REPLICA"),
-            "A" => Some("ENABLE ALWAYS"),
-            _ => None,
-        };
-        sql.extend(switch.map(|switch| format!("ALTER TABLE {on} {switch} TRIGGER {name}")));
-        sql.extend(trigger.comment.iter().map(|text| comment("TRIGGER", &format!("{name} ON {on}"), text)));
         Ok(sql)
     }
 }

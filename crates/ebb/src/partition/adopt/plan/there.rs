@@ -31,7 +31,7 @@ impl Composer<'_> {
         self.growing()
             .map(|(n, index)| {
                 let name = self.temporary("k", n);
-                let body = with_column(index.body(), &self.column).ok_or_else(|| unread(index))?;
+                let body = with_column(&index.body(), &self.column).ok_or_else(|| unread(index))?;
                 let sql = format!("CREATE UNIQUE INDEX CONCURRENTLY {name} ON {} {body}", self.table);
                 let schema = self.subject.head.schema_name.clone();
                 Ok(Step {
@@ -45,7 +45,8 @@ impl Composer<'_> {
     /// In one transaction: from here on the old key is not enforced any more, and its wider successor is.
     pub(super) fn swap_keys(&self) -> Vec<String> {
         let table = &self.table;
-        let mut sql: Vec<String> = self.referrers.iter().filter_map(Moved::swap).collect();
+        let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), self.portrait("require")];
+        sql.extend(self.referrers.iter().filter_map(Moved::swap));
         for (n, index) in self.growing() {
             let (new, old) = (self.temporary("k", n), Ident::new(&index.name));
             match (&index.constraint_name, &index.constraint_definition) {
@@ -62,18 +63,31 @@ impl Composer<'_> {
                     sql.push(format!("ALTER INDEX {} RENAME TO {old}", self.in_schema(&new)));
                 }
             }
+            let own = self.in_schema(&old);
+            sql.extend(index.column_statistics.iter().map(|change| format!("ALTER INDEX {own} {change}")));
             if index.is_replica_identity {
                 sql.push(format!("ALTER TABLE {table} REPLICA IDENTITY USING INDEX {old}"));
             }
         }
+        sql.push(self.portrait("keep"));
         sql
+    }
+
+    /// What somebody else changed since the plan was written would be lost: looked at under the lock.
+    fn portrait(&self, verb: &str) -> String {
+        format!(
+            "SELECT ebb.{verb}_portrait({}, {}::regclass, {})",
+            Literal(&self.table.label()),
+            Literal(&self.table.to_string()),
+            Literal(self.column.as_str())
+        )
     }
 
     pub(super) fn cutover(&self, literal: &str) -> Vec<String> {
         let (table, parent, history) = (&self.table, &self.parent, &self.history);
-        let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")];
+        let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), self.portrait("require")];
         sql.extend(self.referrers.iter().map(Moved::leave));
-        let mine = self.request.guard.as_ref().map(|_| guard::TRIGGER);
+        let mine = self.request.guard.iter().flat_map(|_| guard::TRIGGERS);
         let triggers = self.subject.triggers.iter().map(|trigger| trigger.name.as_str()).chain(mine);
         sql.extend(triggers.map(|name| format!("DROP TRIGGER {} ON {table}", Ident::new(name))));
         for serial in self.subject.serials() {
@@ -96,6 +110,7 @@ impl Composer<'_> {
         sql.extend(self.referrers.iter().flat_map(Moved::arrive));
         sql.extend(self.publications(table, "ADD"));
         sql.extend(self.subject.views.iter().map(|view| view.definition.clone()));
+        sql.push(self.portrait("keep"));
         sql
     }
 }

@@ -1,5 +1,5 @@
 -- What else holds on to a table ($1) or its row type, and would stay with the old one when the name moves: functions by
--- row type or with a parsed body, columns of its row type, policies of other tables. Read only.
+-- row type or with a parsed body, columns of its row type, policies of other tables, rules that write to it. Read only.
 SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, 0) AS what
 FROM pg_catalog.pg_depend d
 WHERE ((d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::int8::oid)
@@ -8,6 +8,7 @@ WHERE ((d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::int8::oid)
            UNION SELECT t.typarray FROM pg_catalog.pg_class c JOIN pg_catalog.pg_type t ON t.oid = c.reltype WHERE c.oid = $1::int8::oid)))
   AND d.deptype = 'n'
   AND (d.classid = 'pg_proc'::regclass
+       OR (d.classid = 'pg_rewrite'::regclass AND EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.oid = d.objid AND r.rulename <> '_RETURN' AND r.ev_class <> $1::int8::oid))
        OR (d.classid = 'pg_policy'::regclass AND NOT EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.oid = d.objid AND p.polrelid = $1::int8::oid))
        OR (d.classid = 'pg_class'::regclass AND d.objid <> $1::int8::oid))
 ORDER BY 1

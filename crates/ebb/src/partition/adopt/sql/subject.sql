@@ -19,7 +19,10 @@ SELECT c.oid::int8 AS oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS p
        EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
                AND t.tgtype & 1 = 1 AND (t.tgoldtable IS NOT NULL OR t.tgnewtable IS NOT NULL)) AS row_transition_tables,
        ARRAY(SELECT pg_catalog.format('ALTER COLUMN %I SET STATISTICS %s', x.attname, x.attstattarget) FROM pg_catalog.pg_attribute x
-             WHERE x.attrelid = c.oid AND x.attnum > 0 AND NOT x.attisdropped AND x.attstattarget >= 0) AS column_statistics
+             WHERE x.attrelid = c.oid AND x.attnum > 0 AND NOT x.attisdropped AND x.attstattarget >= 0
+             UNION ALL
+             SELECT pg_catalog.format('ALTER COLUMN %I SET (%s)', x.attname, array_to_string(x.attoptions, ', ')) FROM pg_catalog.pg_attribute x
+             WHERE x.attrelid = c.oid AND x.attnum > 0 AND NOT x.attisdropped AND x.attoptions IS NOT NULL) AS column_statistics
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_am am ON am.oid = c.relam

@@ -1,0 +1,174 @@
+//! Rows of the former partitions move into the table, a little at a time. Invariants: a row is seen once at every moment; a
+//! writer waits for a batch, not for the drain; nobody takes a row that moves for one that comes or goes.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::{attached, last_transaction, moving_triggers, older_snapshot, plain_columns, told, unique};
+use crate::partition::adopt::moved::Moved;
+use crate::partition::adopt::store::Adoption;
+use crate::partition::adopt::{After, Plan, Progress, Session, prove, short};
+use crate::partition::store as partitions;
+use crate::pg::Relation;
+use crate::{Error, Result};
+
+/// How long a batch should take: writers to its partition wait for it.
+const BATCH_FOR: Duration = Duration::from_millis(40);
+const LOCK_WAIT: Duration = Duration::from_millis(60);
+/// How often a batch gives way before the drain stops.
+const TRIES: u32 = 200;
+/// How often, and how many times, it is asked whether older snapshots are over.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 240;
+
+/// Rows that move back must not set off triggers a second time.
+pub(super) async fn refuse_triggers(connection: &mut PgConnection, parent: i64, plan: &Plan) -> Result<()> {
+    let triggers = moving_triggers(connection, parent).await?;
+    if (triggers == 0 && plan.referrers.is_empty()) || partitions::may_be_quiet(connection).await? {
+        return Ok(());
+    }
+    Err(not_quiet())
+}
+
+fn not_quiet() -> Error {
+    Error::refused("rows that move back would set off triggers, also those that stand in for foreign keys").with_hint(
+        "run it as a superuser, or from 15 on: GRANT SET ON PARAMETER session_replication_role TO CURRENT_USER",
+    )
+}
+
+/// What hears of rows that move back whatever this session does, in words.
+pub(super) async fn loud(connection: &mut PgConnection, parent: i64) -> Result<Option<String>> {
+    let told = told(connection, parent).await?;
+    Ok((!told.is_empty()).then(|| told.join("; ")))
+}
+
+/// Refuses that where there are rows that would have to move.
+pub(super) async fn refuse_loud(connection: &mut PgConnection, parent: i64, old: i64) -> Result<()> {
+    let Some(loud) = loud(connection, parent).await? else { return Ok(()) };
+    for (_, schema, name) in attached(connection, parent).await?.into_iter().filter(|(oid, ..)| *oid != old) {
+        let partition = Relation::new(schema, name);
+        let sql = format!("SELECT EXISTS (SELECT FROM ONLY {partition})");
+        if sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await? {
+            return Err(Error::refused(format!("{} has rows that must move back: {loud}", partition.label())).with_hint(
+                "for a trigger: ALTER TABLE … ENABLE TRIGGER … until the rollback is over; for a publication: take the table out of it, \
+                 roll back, add it again, and refresh subscriptions with copy_data = false (what is written meanwhile they do not get)",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Moves the rows of the former partitions into the table, a little at a time.
+pub(super) async fn drain(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<u64> {
+    let (table, label) = (plan.relation(), adoption.relation.clone());
+    // What stands in for a foreign key would take a row that moves for one that goes.
+    if !plan.referrers.is_empty() && !partitions::may_be_quiet(&mut session.connection).await? {
+        return Err(not_quiet());
+    }
+    let columns = plain_columns(&mut session.connection, adoption.relid).await?;
+    let children = attached(&mut session.connection, adoption.relid).await?;
+    let (mut moved, of) = (0, children.len());
+    for (n, (oid, schema, name)) in children.into_iter().enumerate() {
+        let child = Relation::new(schema, name);
+        watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
+        moved += empty(session, &table, &child, &columns, oid, watch).await?;
+        settle(session, watch).await?;
+        let mut sql = vec![format!("ALTER TABLE {child} NO INHERIT {table}")];
+        sql.extend(plan.referrers.iter().map(|moved| moved.keep_no_more(&child)));
+        sql.extend(unique::no_triggers(plan, &child));
+        short(session, &[oid, adoption.relid], &sql, watch, After::Nothing).await?;
+    }
+    if !plan.referrers.is_empty() {
+        let sql: Vec<String> = plan.referrers.iter().flat_map(Moved::restore).collect();
+        short(session, &[adoption.relid], &sql, watch, After::Nothing).await?;
+        prove(session, plan).await?;
+    }
+    let mut sql = unique::no_triggers(plan, &table);
+    sql.extend(unique::no_functions(plan, adoption.relid));
+    short(session, &[adoption.relid], &sql, watch, After::Done(&label, "rolled back", 0)).await?;
+    Ok(moved)
+}
+
+/// A transaction with an older snapshot does not see the rows where they are now, but where they were: the child stays in
+/// sight until the last of those is over.
+async fn settle(session: &mut Session, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
+    let moved = last_transaction(&mut session.connection).await?;
+    for _ in 0..LOOKS {
+        let Some(who) = older_snapshot(&mut session.connection, &moved).await? else { return Ok(()) };
+        watch(Progress::Waiting(who));
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Err(Error::refused("a transaction sees the rows only where they were before they moved back")
+        .with_hint("run the rollback again when that transaction is over; what is done stays done"))
+}
+
+/// Batch after batch until a child is empty. Writers to it wait for a batch, not for the drain.
+async fn empty(
+    session: &mut Session,
+    table: &Relation,
+    child: &Relation,
+    columns: &str,
+    oid: i64,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<u64> {
+    let (mut size, mut moved, mut tries) = (500_u64, 0, 0);
+    let silence = if partitions::may_be_quiet(&mut session.connection).await? {
+        "SET LOCAL session_replication_role = replica; "
+    } else {
+        ""
+    };
+    loop {
+        let began = Instant::now();
+        let mut tx = session.connection.begin().await?;
+        let sql = format!(
+            "SET LOCAL lock_timeout = {}; {silence}LOCK TABLE ONLY {child} IN SHARE ROW EXCLUSIVE MODE",
+            LOCK_WAIT.as_millis()
+        );
+        let batch = format!(
+            "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
+             INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
+        );
+        let tried = async {
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
+            Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?.rows_affected())
+        };
+        match tried.await {
+            Ok(rows) => {
+                tx.commit().await?;
+                (moved, tries) = (moved + rows, 0);
+                if rows == 0 {
+                    return Ok(moved);
+                }
+                watch(Progress::Share(0.0, format!("{moved} rows moved")));
+                let took = began.elapsed();
+                let fitting = BATCH_FOR.as_secs_f64() / took.as_secs_f64().max(0.001);
+                size = ((size as f64 * fitting.clamp(0.5, 1.5)) as u64).clamp(50, 20_000);
+                tokio::time::sleep(took).await;
+            }
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) && tries < TRIES => {
+                tx.rollback().await?;
+                tries += 1;
+                let who = partitions::in_the_way(&mut session.connection, &[oid]).await?;
+                watch(Progress::Waiting(who.unwrap_or_else(|| error.to_string())));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => {
+                tx.rollback().await?;
+                return Err(match error.sqlstate().as_deref() {
+                    Some("23505") => error.with_hint(format!(
+                        "its key is in {0} and in {1}: delete one of them and run the rollback again; nothing is lost meanwhile",
+                        table.label(),
+                        child.label()
+                    )),
+                    _ => error,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The end of an adoption, a rollback or a split: what is left of it goes, after a look whether anything is in it.
+
+use sqlx::AssertSqlSafe;
+
+use super::{find, held_split};
+use crate::partition::adopt::store;
+use crate::partition::adopt::{After, Plan, Progress, Session, prepare_session, prove, short};
+use crate::partition::split;
+use crate::pg::{Database, Literal, Relation, catalog};
+use crate::{Error, Result};
+
+/// What `finish` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finished {
+    /// The adoption is final.
+    Adopted,
+    /// The rollback is final: so many empty tables went.
+    RolledBack(usize),
+    /// The split is final, and the adoption with it: the partition that was split went.
+    Split,
+}
+
+/// Ends an adoption or a rollback: what is left of it goes, after a look whether anything is in it.
+pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<Finished> {
+    let mut session = prepare_session(database).await?;
+    if let Some(row) = held_split(&mut session, typed, &["splitting", "abandoning"], watch).await? {
+        let command = if row.state == "splitting" { "split" } else { "rollback" };
+        return Err(Error::refused(format!("{} is still {}", row.relation, row.state))
+            .with_hint(format!("go on with it first: ebb partition {command} {}", row.relation)));
+    }
+    if let Some(finished) = finish_split(&mut session, typed, watch).await? {
+        return Ok(finished);
+    }
+    let (adoption, plan) = find(&mut session.connection, typed).await?;
+    let label = &adoption.relation;
+    store::hold(&mut session.connection, label, watch).await?;
+    match adoption.state.as_str() {
+        "adopted" => {
+            prove(&mut session, &plan).await?;
+            forget_way_back(&mut session, &plan, label).await?;
+            return Ok(Finished::Adopted);
+        }
+        "rolled back" => {}
+        state => {
+            let command = if state == "adopting" { "adopt" } else { "rollback" };
+            return Err(Error::refused(format!("{label} is still {state}"))
+                .with_hint(format!("go on with it first: ebb partition {command} {label}")));
+        }
+    }
+    let leftovers: Vec<Relation> = plan.leftovers.iter().map(|(schema, name)| Relation::new(schema, name)).collect();
+    let mut sql = Vec::new();
+    for leftover in &leftovers {
+        sql.push(format!(
+            "DO $ebb$ BEGIN IF to_regclass({0}) IS NOT NULL THEN LOCK TABLE {leftover} IN ACCESS EXCLUSIVE MODE; \
+             IF EXISTS (SELECT FROM {leftover}) THEN RAISE EXCEPTION '% still has rows', {0}; END IF; \
+             DROP TABLE {leftover}; END IF; END $ebb$",
+            Literal(&leftover.to_string())
+        ));
+    }
+    sql.push(format!("DROP TABLE IF EXISTS {}", plan.parent()));
+    short(&mut session, &[], &sql, watch, After::Finished(label, &plan)).await.map_err(|error| {
+        match error.sqlstate().as_deref() {
+            Some("2BP01") => error.with_hint(format!(
+                "what depends on it was made while {label} was partitioned: drop it, and make it again on {label}"
+            )),
+            _ => error,
+        }
+    })?;
+    Ok(Finished::RolledBack(leftovers.len() + 1))
+}
+
+/// After a split there are two ways: this one ends where its parts stay.
+async fn finish_split(
+    session: &mut Session,
+    typed: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Option<Finished>> {
+    let label = catalog::table(&mut session.connection, typed).await?.relation.label();
+    let adoption = store::find(&mut session.connection, &label).await?;
+    if adoption.as_ref().is_some_and(|adoption| adoption.state != "adopted") {
+        return Ok(None);
+    }
+    let Some(row) = held_split(session, typed, &["split", "undone"], watch).await? else { return Ok(None) };
+    if let Some(adoption) = &adoption {
+        store::hold(&mut session.connection, &label, watch).await?;
+        forget_way_back(session, &adoption.plan()?, &label).await?;
+    }
+    split::finish(session, &row, &row.plan()?, watch).await?;
+    Ok(Some(Finished::Split))
+}
+
+/// There is no way back from here: what a rollback that was given up has built for it goes, too.
+async fn forget_way_back(session: &mut Session, plan: &Plan, label: &str) -> Result<()> {
+    for (schema, name) in plan.back_indexes.iter().filter_map(|step| step.index.as_ref()) {
+        let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {}", Relation::new(schema, name));
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
+    }
+    store::forget(&mut session.connection, label).await
+}
