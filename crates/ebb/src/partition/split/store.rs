@@ -219,19 +219,19 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The type itself: equal values have equal bits.
-    ByValue,
+    Value,
     /// The letters, whatever the collation takes for equal.
-    ByLetters,
+    Letters,
     /// The text that the value is written as.
-    ByText,
+    Text,
 }
 
 impl From<String> for Told {
     fn from(word: String) -> Self {
         match word.as_str() {
-            "value" => Self::ByValue,
-            "letters" => Self::ByLetters,
-            _ => Self::ByText,
+            "value" => Self::Value,
+            "letters" => Self::Letters,
+            _ => Self::Text,
         }
     }
 }

@@ -34,8 +34,8 @@ impl Composer<'_> {
 fn told(alias: &str, column: &Column) -> String {
     let name = Ident::new(&column.name);
     match column.told {
-        Told::ByValue => format!("{alias}.{name}"),
-        Told::ByLetters => format!("{alias}.{name} COLLATE \"C\""),
-        Told::ByText => format!("{alias}.{name}::text"),
+        Told::Value => format!("{alias}.{name}"),
+        Told::Letters => format!("{alias}.{name} COLLATE \"C\""),
+        Told::Text => format!("{alias}.{name}::text"),
     }
 }
