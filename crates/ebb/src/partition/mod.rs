@@ -10,6 +10,7 @@ pub(crate) mod work;
 
 mod brin;
 mod explain;
+mod index;
 mod journal;
 mod list;
 mod rollback;

@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use super::fill::fill_column;
 use super::store::{self, Adoption};
 use super::{How, Plan, Preflight, Request, Step, policy_of, preflight};
-use crate::partition::{split::store as split, store as partitions};
-use crate::pg::{Database, catalog};
+use crate::partition::{index, split::store as split, store as partitions};
+use crate::pg::{Database, Relation, catalog};
 use crate::policy::{self, Kind, Spec};
 use crate::{Error, Result};
 
@@ -199,7 +199,9 @@ pub(crate) async fn execute(
             store::done(&mut session.connection, label, state, number).await
         }
         How::Index => {
-            build_index(session, step, watch).await?;
+            if let Some((schema, name)) = &step.index {
+                index::build(session, &Relation::new(schema, name), step.sql.join(";"), watch).await?;
+            }
             store::done(&mut session.connection, label, state, number).await
         }
         How::Backfill => {
@@ -344,42 +346,6 @@ pub(crate) async fn short(
         }
     }
     Ok(())
-}
-
-pub(crate) async fn build_index(
-    session: &mut Session,
-    step: &Step,
-    watch: &mut (dyn FnMut(Progress) + Send),
-) -> Result<()> {
-    let Some((schema, name)) = &step.index else { return Ok(()) };
-    let relation = crate::pg::Relation::new(schema, name);
-    match store::index(&mut session.connection, schema, name).await? {
-        Some(true) => return Ok(()),
-        // Left behind by a build that was killed.
-        Some(false) => {
-            let sql = format!("DROP INDEX CONCURRENTLY {relation}");
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
-        }
-        None => {}
-    }
-    let (database, pid, sql) = (session.database.clone(), session.pid, step.sql.join(";"));
-    let build = async { Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?) };
-    tokio::pin!(build);
-    loop {
-        tokio::select! {
-            built = &mut build => {
-                built?;
-                return Ok(());
-            }
-            () = tokio::time::sleep(Duration::from_millis(500)) => {
-                let mut tx = database.read().await?;
-                if let Some((share, phase)) = store::index_progress(&mut tx, pid).await? {
-                    watch(Progress::Share(share, phase));
-                }
-                tx.commit().await?;
-            }
-        }
-    }
 }
 
 async fn backfill(session: &mut Session, plan: &Plan, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {

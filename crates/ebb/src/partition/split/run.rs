@@ -10,6 +10,7 @@ use super::plan::{Act, FROM, Plan, Step, TO};
 use super::store::{self, Row};
 use super::{Preflight, Request, preflight};
 use crate::partition::adopt::{After, Progress, Session, prepare_session, short};
+use crate::partition::index;
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Pacing, Policy};
 use crate::spine::pacing::{self, Pacer};
@@ -106,6 +107,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
     match step.act {
         Act::Short => short(session, &[row.relid], &step.sql, watch, done).await,
         Act::Alone => {
+            index::share_cores(session).await?;
             let mut tx = session.connection.begin().await?;
             sqlx::raw_sql(AssertSqlSafe(step.sql.join(";\n"))).execute(&mut *tx).await?;
             done.write(&mut tx).await?;
