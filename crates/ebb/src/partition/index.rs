@@ -58,6 +58,37 @@ pub(crate) async fn build(
     }
 }
 
+/// Runs a statement outside of a transaction; while it builds an index concurrently, says how far it is and for whom it
+/// waits.
+pub(crate) async fn tell(session: &mut Session, sql: String, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
+    let (database, pid) = (session.database.clone(), session.pid);
+    let run = async { Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?) };
+    tokio::pin!(run);
+    loop {
+        tokio::select! {
+            done = &mut run => return done.map(|_| ()),
+            () = tokio::time::sleep(TELL_EVERY) => {}
+        }
+        let mut tx = database.read().await?;
+        if let Some((share, phase)) = adoptions::index_progress(&mut tx, pid).await? {
+            watch(Progress::Share(share, phase));
+        }
+        tx.commit().await?;
+    }
+}
+
+/// The statements that end when nobody sees any more what was there before them: a transaction that keeps one view of all
+/// tables would miss rows that have moved since it began. Building an index concurrently waits for those, whoever they are;
+/// a table that nobody knows keeps it from waiting for others.
+pub(crate) fn outlast(scratch: &Relation) -> Vec<String> {
+    vec![
+        format!("DROP TABLE IF EXISTS {scratch}"),
+        format!("CREATE TABLE {scratch} (n int)"),
+        format!("CREATE INDEX CONCURRENTLY ON {scratch} (n)"),
+        format!("DROP TABLE {scratch}"),
+    ]
+}
+
 /// Alone on the server an index is built as the server is set to; beside others without helpers, each of which would take
 /// a core from them.
 pub(crate) async fn share_cores(session: &mut Session) -> Result<()> {

@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Rows from before this day share one part.
     #[arg(long, value_name = "DATE", value_parser = date)]
     since: Option<String>,
+    /// How long putting more than 24 parts in place may hold the table's lock, as 500ms or 2s.
+    #[arg(long, value_name = "DURATION", value_parser = super::max_lock)]
+    max_lock: Option<std::time::Duration>,
     /// Print every step instead of running it.
     #[arg(long)]
     sql: bool,
@@ -41,7 +44,12 @@ fn date(text: &str) -> std::result::Result<String, String> {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
-    let request = Request { table: args.table.clone(), partition: args.partition.clone(), since: args.since.clone() };
+    let request = Request {
+        table: args.table.clone(),
+        partition: args.partition.clone(),
+        since: args.since.clone(),
+        max_lock: args.max_lock,
+    };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
     let begun = standing

@@ -18,6 +18,8 @@ use crate::{Error, Result};
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(60);
 /// No statement of a short step takes longer: one that does was not foreseen, and gives way.
 const SHORT: Duration = Duration::from_millis(1_500);
+/// How long a lock may be held that grows with the number of partitions, unless somebody allows more.
+const MAX_LOCK: Duration = Duration::from_millis(200);
 /// How often a short step is tried.
 pub(super) const TRIES: u32 = 120;
 /// How many bounds an adoption goes through before it gives up.
@@ -78,6 +80,13 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     .await?;
     let pid = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false).fetch_one(&mut connection).await?;
     Ok(Session { connection, database: database.clone(), pid })
+}
+
+/// Where very many partitions change places in one transaction, the lock that others wait for is held no longer than this.
+pub(crate) async fn hold_no_longer(session: &mut Session, max_lock: Option<Duration>) -> Result<()> {
+    let most = max_lock.unwrap_or(MAX_LOCK).as_millis().min(3_600_000);
+    sqlx::raw_sql(AssertSqlSafe(format!("SET ebb.max_lock = {most}"))).execute(&mut session.connection).await?;
+    Ok(())
 }
 
 /// Adopts a table, or goes on with it.

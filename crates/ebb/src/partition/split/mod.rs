@@ -21,4 +21,6 @@ pub struct Request {
     pub partition: Option<String>,
     /// Rows from before this moment of the column's calendar share one part.
     pub since: Option<String>,
+    /// How long putting very many parts in place may hold the table's lock; 200 ms when absent.
+    pub max_lock: Option<std::time::Duration>,
 }

@@ -10,11 +10,13 @@ mod swap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use fill::{FROM, TO};
+pub(crate) use swap::MANY;
 
 use super::store::{Column, Key, Period, Referring};
 use crate::Result;
 use crate::partition::adopt::BOUND;
 use crate::partition::adopt::subject::{Constraint, Index};
+use crate::partition::index;
 use crate::pg::{Ident, Literal, Relation};
 
 /// How a step runs.
@@ -128,6 +130,7 @@ struct Composer<'a> {
     parts: Vec<(Relation, &'a Period)>,
     staging: Relation,
     log: Relation,
+    scratch: Relation,
     note: Relation,
 }
 
@@ -140,6 +143,7 @@ pub(crate) fn compose(of: &Source, periods: &[Period]) -> Result<Plan> {
         parts: periods.iter().map(|period| (Relation::new(table_schema, &period.0), period)).collect(),
         staging: own("split"),
         log: own("log"),
+        scratch: own("old"),
         note: own("note"),
     };
     Ok(Plan {
@@ -184,6 +188,8 @@ impl Composer<'_> {
         if !self.of.foreign_keys.is_empty() {
             steps.extend(self.carry_foreign_keys(&label));
         }
+        let outlast = index::outlast(&self.scratch);
+        steps.push(Step::new("wait for who still sees the rows as they were before", Act::Outside, outlast));
         steps.push(Step::new("put the parts in its place", Act::Swap, self.swap(&label)));
         for (part, _) in &self.parts {
             let sql = vec![format!("ALTER TABLE {part} DROP CONSTRAINT {BOUND}")];

@@ -332,3 +332,63 @@ async fn what_would_break_a_split_is_named_and_nothing_is_changed() {
     let unknown = Request { partition: Some("public.t_2026_11".into()), ..request() };
     assert!(look(&unknown).await.unwrap_err().to_string().contains("reaches over several periods"));
 }
+
+#[tokio::test]
+async fn who_looks_through_an_old_snapshot_sees_every_row_and_nobody_sees_the_parts_before() {
+    let role = format!("anybody_{}", uuid::Uuid::new_v4().simple());
+    let ebb = adopted(&format!(
+        "CREATE ROLE {role}; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO {role};
+         ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO {role}; {PLAIN};
+         REVOKE ALL ON public.t FROM {role}; CREATE TABLE public.report (rows bigint)"
+    ))
+    .await;
+    killed_at(&ebb, "copy the rows").await;
+    let open = format!(
+        "SELECT string_agg(relname, ', ') FROM pg_class, aclexplode(relacl) acl
+         WHERE relnamespace = 'public'::regnamespace AND relname LIKE 'ebb\\_%' AND acl.grantee = '{role}'::regrole"
+    );
+    assert_eq!(ebb.db.scalar::<Option<String>>(&open).await, None, "what Ebb makes on the way is for nobody");
+    let mut old = ebb.client().await;
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
+    let (waits, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
+    let task = tokio::spawn({
+        let waits = waits.clone();
+        async move {
+            let mut watch = |progress| {
+                if format!("{progress:?}").contains("waiting for old snapshots") {
+                    waits.store(true, Ordering::Relaxed);
+                }
+            };
+            split(engine.database(), &request(), &mut watch).await
+        }
+    });
+    let waiting = || async { waits.load(Ordering::Relaxed) || task.is_finished() };
+    ebb_testkit::eventually(crate::harness::SOON, waiting).await;
+    assert_eq!(fetch::<i64>(&mut old, "SELECT count(*) FROM public.t").await, 24_000);
+    execute(&mut old, "COMMIT").await;
+    task.await.unwrap().unwrap();
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.t").await, 24_000);
+    ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test]
+async fn very_many_parts_are_not_put_in_place_under_a_longer_lock_than_was_allowed() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
+         INSERT INTO public.t SELECT n, timestamptz '2024-08-01' + n * interval '1 day', 'old' FROM generate_series(1, 800) n",
+    )
+    .await;
+    let before = sums(&ebb).await;
+    let within = |ms| Request { max_lock: Some(std::time::Duration::from_millis(ms)), ..request() };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = preflight(&mut tx, &within(1)).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert!(found.findings.changes.iter().any(|one| one.what.contains("parts are put in place under one lock")));
+    let refused = split(ebb.engine.database(), &within(1), &mut |_| ()).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("holds its lock for longer than 1 ms"), "{refused}");
+    assert!(refused.hint().unwrap().contains("--max-lock"), "{refused:?}");
+    assert_eq!(sums(&ebb).await, before, "nothing has changed");
+    let split = split(ebb.engine.database(), &within(600_000), &mut |_| ()).await.unwrap();
+    assert!(split.parts.len() > 24, "{split:?}");
+    assert_eq!(sums(&ebb).await, before);
+}

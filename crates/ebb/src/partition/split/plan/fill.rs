@@ -19,6 +19,7 @@ impl Composer<'_> {
                 "CREATE TABLE {staging} (LIKE {table} INCLUDING DEFAULTS INCLUDING GENERATED) PARTITION BY RANGE ({column})"
             ),
             format!("ALTER TABLE {staging} OWNER TO {owner}"),
+            for_nobody(staging),
         ];
         let oid = |relation: &Relation| format!("{}::regclass", Literal(&relation.to_string()));
         for (part, period) in &self.parts {
@@ -44,6 +45,7 @@ impl Composer<'_> {
             format!("CREATE TABLE {log} AS SELECT {} FROM ONLY {partition} WITH NO DATA", self.key("")),
             format!("ALTER TABLE {log} ADD COLUMN ebb_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
             format!("ALTER TABLE {log} OWNER TO {owner}"),
+            for_nobody(log),
             self.note_function(false),
             format!("ALTER FUNCTION {note}() OWNER TO {owner}"),
             format!("REVOKE EXECUTE ON FUNCTION {note}() FROM PUBLIC"),
@@ -98,4 +100,17 @@ fn plain_index(unique: &str, definition: &str, on: &Relation) -> Result<String> 
     let at = outside_quotes(definition, " USING ")
         .ok_or_else(|| Error::failed(format!("cannot read the index {definition}")))?;
     Ok(format!("CREATE {unique}INDEX ON {on}{}", &definition[at..]))
+}
+
+/// What the schema's default privileges gave to others, on a table that is nobody's business and on its sequence, is taken
+/// back: no row-level security guards it.
+fn for_nobody(table: &Relation) -> String {
+    format!(
+        "DO $ebb$ DECLARE one record; BEGIN FOR one IN SELECT DISTINCT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END AS what, \
+         c.oid::regclass AS name, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END AS who \
+         FROM pg_class c, aclexplode(c.relacl) acl WHERE acl.grantee <> c.relowner AND (c.oid = {0}::regclass OR c.oid IN \
+         (SELECT d.objid FROM pg_depend d WHERE d.refobjid = {0}::regclass AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i'))) \
+         LOOP EXECUTE format('REVOKE ALL ON %s%s FROM %s', one.what, one.name, one.who); END LOOP; END $ebb$",
+        Literal(&table.to_string())
+    )
 }

@@ -9,6 +9,8 @@ use crate::pg::{Ident, Literal};
 const OVER: &str = "ebb_split_over";
 /// As many changes are applied under a lock, and no more.
 const SETTLE: u32 = 500;
+/// More parts than this take so long that the lock is looked at while they are put in place.
+pub(crate) const MANY: usize = 24;
 
 impl Composer<'_> {
     pub(super) fn carry_foreign_keys(&self, label: &str) -> Vec<Step> {
@@ -42,6 +44,7 @@ impl Composer<'_> {
         let mut sql = vec![
             format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE"),
             format!("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE"),
+            "SELECT ebb.locked()".into(),
         ];
         sql.extend(self.of.referring.iter().map(Referring::let_go));
         sql.push(format!("ALTER TABLE {table} DETACH PARTITION {partition}"));
@@ -58,7 +61,11 @@ impl Composer<'_> {
         sql.extend(self.drop_triggers(""));
         sql.push(format!("ALTER TABLE {partition} ADD CONSTRAINT {OVER} CHECK (false) NOT VALID"));
         let by_index = self.of.indexes.iter().any(|index| index.is_replica_identity);
-        for (part, period) in &self.parts {
+        for (n, (part, period)) in self.parts.iter().enumerate() {
+            if n >= MANY {
+                let what = format!("putting {} parts in place", self.parts.len());
+                sql.push(format!("SELECT ebb.within_lock({})", Literal(&what)));
+            }
             sql.push(format!("ALTER TABLE {table} ATTACH PARTITION {part} {}", bounds(period)));
             if by_index {
                 sql.push(format!(
@@ -73,7 +80,9 @@ impl Composer<'_> {
     }
 
     pub(super) fn undo(&self) -> Vec<String> {
-        let tables = std::iter::once(&self.staging).chain(self.parts.iter().map(|(part, _)| part)).chain([&self.log]);
+        let tables = std::iter::once(&self.staging)
+            .chain(self.parts.iter().map(|(part, _)| part))
+            .chain([&self.log, &self.scratch]);
         let mut sql: Vec<String> = tables.map(|table| format!("DROP TABLE IF EXISTS {table}")).collect();
         sql.push(format!("DROP FUNCTION IF EXISTS {}()", self.note));
         sql
