@@ -272,7 +272,7 @@ async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too(
     let sql = shell.ok(&["partition", "split", "public.ingest", "--sql"]);
     for part in [
         "ebb_split AFTER INSERT OR UPDATE OR DELETE",
-        "ON CONFLICT DO NOTHING",
+        "INSERT INTO ebb.split",
         "hashtextextended",
         "VALIDATE CONSTRAINT",
         "DETACH PARTITION",

@@ -1,6 +1,6 @@
 //! `ebb partition split TABLE`: the first partition, with all of history, into its periods.
 
-use ebb::partition::split::{self, Act, Plan, Preflight, Request};
+use ebb::partition::split::{self, Plan, Preflight, Request};
 use ebb::{Error, Result};
 
 use super::progress::Screen;
@@ -67,12 +67,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
                 "bytes": found.bytes, "findings": found.findings, "steps": found.plan.as_ref().map(Plan::steps) }))?;
             return Ok(if found.plan.is_some() { Outcome::Done } else { Outcome::Problems });
         }
-        let Some(plan) = &found.plan else {
+        if found.plan.is_none() {
             print(&found);
             return Ok(Outcome::Problems);
-        };
+        }
         if args.sql {
-            print_sql(plan);
+            split::script(&found)?.iter().for_each(|line| say!("{line}"));
             return Ok(Outcome::Done);
         }
         print(&found);
@@ -120,33 +120,4 @@ fn print(found: &Preflight) {
     let names: Vec<&str> = plan.parts().collect();
     say!("becomes: {}", names.join(", "));
     say!("needs its size once more, with indexes, until `ebb partition finish {}`", found.table);
-}
-
-fn print_sql(plan: &Plan) {
-    for (n, step) in plan.steps().iter().enumerate() {
-        say!("-- {}. {}", n + 1, step.title);
-        let note = match step.act {
-            Act::Copy => Some("in batches, from page to page, paced by ebb; each with UPDATE ebb.split SET page = …"),
-            Act::Drain => Some("in batches, until little is left"),
-            Act::Compare => Some("must find no difference: part, rows there, rows here, whether their sums are equal"),
-            _ => None,
-        };
-        note.iter().for_each(|note| say!("-- ({note})"));
-        let (begin, lock) = match step.act {
-            Act::Short | Act::Settled | Act::Swap => (true, true),
-            Act::Alone => (true, false),
-            _ => (false, false),
-        };
-        if begin {
-            say!("BEGIN;");
-        }
-        if lock {
-            say!("SET LOCAL lock_timeout = '60ms';");
-        }
-        step.sql.iter().for_each(|statement| say!("{statement};"));
-        if begin {
-            say!("COMMIT;");
-        }
-        say!();
-    }
 }

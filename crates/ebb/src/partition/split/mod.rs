@@ -5,12 +5,14 @@
 mod plan;
 mod preflight;
 mod run;
+mod script;
 pub(crate) mod store;
 
 pub use plan::{Act, Plan, Step};
 pub use preflight::{Preflight, preflight};
 pub use run::{Split, split};
 pub(crate) use run::{abandon, finish, prepare_rollback};
+pub use script::script;
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Default)]

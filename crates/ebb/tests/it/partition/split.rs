@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebb::partition::adopt::{Progress, Request as Adopt, adopt};
-use ebb::partition::split::{Request, Split, preflight, split};
+use ebb::partition::split::{Request, Split, preflight, script, split};
 use ebb::partition::{Finished, RolledBack, finish, rollback};
 use ebb::policy::Period;
 use ebb_testkit::TestDatabase;
@@ -390,5 +390,26 @@ async fn very_many_parts_are_not_put_in_place_under_a_longer_lock_than_was_allow
     assert_eq!(sums(&ebb).await, before, "nothing has changed");
     let split = split(ebb.engine.database(), &within(600_000), &mut |_| ()).await.unwrap();
     assert!(split.parts.len() > 24, "{split:?}");
+    assert_eq!(sums(&ebb).await, before);
+}
+
+#[tokio::test]
+async fn the_printed_statements_do_what_the_command_does() {
+    let ebb = adopted(&format!(
+        "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1); {PLAIN};
+         ALTER TABLE public.t ADD COLUMN site int DEFAULT 1 REFERENCES public.site"
+    ))
+    .await;
+    let before = sums(&ebb).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let lines = script(&preflight(&mut tx, &request()).await.unwrap()).unwrap();
+    tx.rollback().await.unwrap();
+    let mut client = ebb.client().await;
+    for line in lines.iter().filter(|line| !line.starts_with("--")) {
+        execute(&mut client, line).await;
+    }
+    assert_eq!(sums(&ebb).await, before);
+    assert!(done(&ebb).await.already, "Ebb knows it for done");
+    assert_eq!(finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap(), Finished::Split);
     assert_eq!(sums(&ebb).await, before);
 }
