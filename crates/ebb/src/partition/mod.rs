@@ -14,6 +14,7 @@ mod index;
 mod journal;
 mod list;
 mod rollback;
+mod statements;
 
 pub use brin::{Brin, brin, build_brin};
 pub use explain::{Explained, Shape, explain, shapes};
