@@ -118,7 +118,9 @@ fn print_sql(plan: &Plan) {
     for (n, step) in plan.steps().iter().enumerate() {
         say!("-- {}. {}", n + 1, step.title);
         let note = match step.act {
-            Act::Copy => Some("in batches, from page to page, paced by ebb; each with UPDATE ebb.split SET page = …"),
+            Act::Copy => {
+                Some("in batches, some hundred pages each, paced by ebb; each with UPDATE ebb.split SET page = …")
+            }
             Act::Drain => Some("in batches, until little is left"),
             Act::Compare => Some("must find no difference: part, rows there, rows here, whether their sums are equal"),
             _ => None,
@@ -135,7 +137,7 @@ fn print_sql(plan: &Plan) {
         if lock {
             say!("SET LOCAL lock_timeout = '60ms';");
         }
-        step.sql.iter().for_each(|statement| say!("{statement};"));
+        step.statements().iter().for_each(|statement| say!("{statement};"));
         if begin {
             say!("COMMIT;");
         }

@@ -14,6 +14,9 @@ use crate::{Error, Result};
 /// More parts than this are refused: a row of 1970 is no reason for hundreds of tables.
 pub(crate) const MOST: usize = 500;
 
+/// With more parts than this the lock of the swap is no longer a matter of milliseconds.
+const MANY: usize = 48;
+
 /// What was found, and what would be done.
 #[derive(Debug)]
 pub struct Preflight {
@@ -46,6 +49,15 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
         findings.refuse(
             format!("the oldest row would make more than {MOST} parts"),
             "let the old ones share one part: --since YYYY-MM-DD",
+        );
+    }
+    if periods.len() > MANY {
+        findings.change(
+            format!("the swap puts {} parts in place under one lock, which takes the longer the more there are", periods.len()),
+            format!(
+                "210 parts took 0.5 to 2 s, {MANY} take about 0.1 s: cut it in rounds, first with --since a day that leaves {MANY} parts, \
+                 then `ebb partition finish`, then the older part"
+            ),
         );
     }
     if of.relkind != "r" {
