@@ -273,7 +273,8 @@ async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too(
     for part in [
         "ebb_split AFTER INSERT OR UPDATE OR DELETE",
         "INSERT INTO ebb.split",
-        "hashtextextended",
+        "WHERE ctid >= '(0,0)' AND ctid < '(4294967295,0)'",
+        "hash_record_extended",
         "VALIDATE CONSTRAINT",
         "DETACH PARTITION",
         "lock_timeout",

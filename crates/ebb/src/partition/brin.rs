@@ -3,8 +3,7 @@
 
 use sqlx::PgConnection;
 
-use super::adopt::{After, Progress, fitting, prepare_session, short, store as indexes};
-use super::index;
+use super::adopt::{After, How, Progress, Step, build_index, fitting, prepare_session, short, store as indexes};
 use super::store;
 use crate::pg::catalog::{self, Leaf};
 use crate::pg::{Database, Ident, Relation};
@@ -127,15 +126,19 @@ pub async fn build_brin(database: &Database, brin: &Brin, watch: &mut (dyn FnMut
             continue;
         }
         watch(step.statement.clone());
+        let sql = vec![step.statement.clone()];
         let mut tell = |progress| match progress {
             Progress::Waiting(who) => watch(format!("    waiting: {who}")),
             Progress::Share(share, phase) => watch(format!("    {:.0} % ({phase})", share * 100.0)),
             Progress::Step(..) => {}
         };
         match &step.made {
-            Made::Leaf(own) => index::build(&mut session, own, step.statement.clone(), &mut tell).await?,
+            Made::Leaf(index) => {
+                let index = Some((index.schema.as_str().to_owned(), index.name.as_str().to_owned()));
+                let build = Step { index, ..Step::new("", How::Index, sql) };
+                build_index(&mut session, &build, &mut tell).await?;
+            }
             Made::Parent(_) | Made::Attached(_) => {
-                let sql = [step.statement.clone()];
                 short(&mut session, &[step.table], &sql, &mut tell, After::Nothing).await?;
             }
         }

@@ -208,9 +208,7 @@ pub(crate) async fn execute(
             store::done(&mut session.connection, label, state, number).await
         }
         How::Index => {
-            if let Some((schema, name)) = &step.index {
-                index::build(session, &Relation::new(schema, name), step.sql.join(";"), watch).await?;
-            }
+            build_index(session, step, watch).await?;
             store::done(&mut session.connection, label, state, number).await
         }
         How::Backfill => {
@@ -355,6 +353,18 @@ pub(crate) async fn short(
         }
     }
     Ok(())
+}
+
+/// The index of a step.
+pub(crate) async fn build_index(
+    session: &mut Session,
+    step: &Step,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    match &step.index {
+        Some((schema, name)) => index::build(session, &Relation::new(schema, name), step.sql.join(";"), watch).await,
+        None => Ok(()),
+    }
 }
 
 async fn backfill(session: &mut Session, plan: &Plan, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {

@@ -55,6 +55,15 @@ impl Step {
     fn new(title: impl Into<String>, act: Act, sql: Vec<String>) -> Self {
         Self { title: title.into(), act, sql }
     }
+
+    /// What it says to the server, for people: a copy as one batch of every page that a table can have.
+    pub fn statements(&self) -> Vec<String> {
+        let whole = |sql: &String| sql.replace(FROM, "0").replace(TO, &u32::MAX.to_string());
+        match self.act {
+            Act::Copy => self.sql.iter().map(whole).collect(),
+            _ => self.sql.clone(),
+        }
+    }
 }
 
 /// One part.

@@ -51,11 +51,12 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
     if periods.len() > MANY {
         findings.change(
             format!(
-                "{} parts are put in place under one lock, some milliseconds each; beyond {} ms that is given up",
+                "{} parts are put in place under one lock, which takes the longer the more there are; beyond {} ms it is given up",
                 periods.len(),
                 request.max_lock.map_or(200, |most| most.as_millis())
             ),
-            "let old ones share one part (--since YYYY-MM-DD), or allow a longer lock (--max-lock 2s)",
+            "210 parts took 0.5 to 2 s, 48 about 0.1 s: cut it in rounds, first with --since a day that leaves 48 parts, \
+             then `ebb partition finish`, then the older part; or allow a longer lock (--max-lock 2s)",
         );
     }
     if of.relkind != "r" {

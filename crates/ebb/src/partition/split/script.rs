@@ -1,7 +1,7 @@
 //! A split as a script: what Ebb would say to the server, with what it writes down about it, so that `psql` does the same
 //! and Ebb can go on from wherever it stops. What Ebb does in paced batches is one statement here.
 
-use super::plan::{Act, FROM, Plan, Step, TO};
+use super::plan::{Act, Plan, Step};
 use super::preflight::Preflight;
 use crate::partition::journal;
 use crate::pg::Literal;
@@ -42,8 +42,7 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
         Act::Outside => said.chain([done]).collect(),
         Act::Drain => vec![apply, done],
         Act::Copy => {
-            let pages = format!(" WHERE ctid >= '({FROM},0)' AND ctid < '({TO},0)'");
-            let all = step.sql.iter().map(|statement| format!("{};", statement.replace(&pages, "")));
+            let all = step.statements().into_iter().map(|statement| statement + ";");
             begin(false).chain(all).chain(end).collect()
         }
         Act::Compare => {

@@ -40,17 +40,18 @@ async fn adopted(create: &str) -> Ebb {
 const PLAIN: &str = "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
     INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', 'old' FROM generate_series(1, 24000) n";
 
-/// Splits until a step with these words begins, and is gone then, as a process that is killed.
-async fn killed_at(ebb: &Ebb, words: &'static str) {
+/// Splits until it comes to this, and is gone then, as a process that is killed.
+async fn killed_when(ebb: &Ebb, here: impl Fn(&Progress) -> bool + Send + 'static) {
     let engine = ebb.another(ebb.db.open());
     let task = tokio::spawn(async move {
-        let mut watch = |progress| match progress {
-            Progress::Step(_, _, title) if title.contains(words) => panic!("killed here, as the test wants it"),
-            _ => {}
-        };
+        let mut watch = |progress| assert!(!here(&progress), "killed here, as the test wants it");
         split(engine.database(), &request(), &mut watch).await
     });
-    assert!(task.await.is_err_and(|error| error.is_panic()), "no step is called {words}");
+    assert!(task.await.is_err_and(|error| error.is_panic()), "it never came to this");
+}
+
+async fn killed_at(ebb: &Ebb, words: &'static str) {
+    killed_when(ebb, move |progress| matches!(progress, Progress::Step(_, _, title) if title.contains(words))).await;
 }
 
 async fn done(ebb: &Ebb) -> Split {
@@ -230,6 +231,31 @@ async fn what_happens_while_nobody_splits_is_there_when_somebody_goes_on() {
     assert_eq!(left, 0);
     let error = split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap_err();
     assert!(error.to_string().contains("nothing to split"), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_that_is_copied_twice_is_there_once() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
+         INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', repeat('x', 600) FROM generate_series(1, 12000) n;
+         CREATE UNIQUE INDEX ON public.t (v, id, created_at)",
+    )
+    .await;
+    // Room at the end, so that what is changed there was not copied yet.
+    ebb.db.execute("DELETE FROM public.t WHERE id > 9000 AND id % 2 = 0").await;
+    ebb.db.execute("VACUUM public.t_history").await;
+    killed_when(&ebb, |progress| matches!(progress, Progress::Share(share, _) if *share < 1.0)).await;
+    ebb.db.execute("UPDATE public.t SET v = 'u' || v WHERE id <= 300").await;
+    let ahead: i64 = ebb
+        .db
+        .scalar(
+            "SELECT count(*) FROM public.t_history t, ebb.split s WHERE t.id <= 300 AND (t.ctid::text::point)[0] BETWEEN s.page AND s.pages - 1",
+        )
+        .await;
+    assert!(ahead > 0, "a row was copied, and is again where the copy has yet to come");
+    let before = sums(&ebb).await;
+    done(&ebb).await;
+    assert_eq!(sums(&ebb).await, before);
 }
 
 #[tokio::test]
