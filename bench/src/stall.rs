@@ -13,8 +13,6 @@ use sqlx::postgres::PgPool;
 use crate::bed::{Bed, Result};
 
 const CLIENTS: usize = 4;
-/// Waits that are worth a look.
-const LONG: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What was running when, as told by whoever does it.
@@ -36,12 +34,18 @@ impl Steps {
         self.0.lock().expect("nobody panics while holding it").push((Instant::now(), what));
     }
 
+    /// How long each of them took, where nobody looked at inserts.
+    pub(crate) fn times(&self) -> String {
+        let lines = by_step(&self.list(), &[]).into_iter();
+        lines.map(|(step, seconds, _)| format!("    {seconds:>7.2} s  {step}")).collect::<Vec<_>>().join("\n")
+    }
+
     fn list(&self) -> Vec<(Instant, String)> {
         self.0.lock().expect("nobody panics while holding it").clone()
     }
 }
 
-/// One insert that took long.
+/// One insert.
 #[derive(Clone, Copy)]
 struct Wait {
     began: Instant,
@@ -54,13 +58,18 @@ pub(crate) struct Beside {
     pub(crate) took: f64,
     /// The longest insert, in milliseconds.
     pub(crate) longest: f64,
+    /// What ninety-nine of a hundred stayed below, in milliseconds.
+    pub(crate) p99: f64,
+    /// How many there were, a second.
+    inserts: f64,
     why: String,
     by_step: Vec<(String, f64, f64)>,
 }
 
 impl fmt::Display for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "longest insert {:.0} ms: {}", self.longest, self.why)?;
+        let Self { longest, p99, inserts, why, .. } = self;
+        write!(f, "{inserts:.0} inserts/s, p99 {p99:.1} ms, longest {longest:.0} ms: {why}")?;
         for (step, seconds, longest) in &self.by_step {
             write!(f, "\n    {seconds:>7.2} s, longest insert {longest:>4.0} ms  {step}")?;
         }
@@ -85,22 +94,28 @@ pub(crate) async fn beside<T>(bed: &Bed, steps: &Steps, work: impl Future<Output
     for client in clients {
         waits.extend(client.await?);
     }
+    let during = began.elapsed().as_secs_f64();
     let seen = looks.await??;
     worked?;
     let longest = waits.iter().copied().max_by_key(|wait| wait.took);
     let why = longest.map_or_else(|| "none took long".to_owned(), |wait| explain(wait, began, &steps.list(), &seen));
+    let mut all: Vec<Duration> = waits.iter().map(|wait| wait.took).collect();
+    all.sort();
+    let p99 = all.get(all.len() * 99 / 100).copied().unwrap_or_default();
     Ok(Beside {
         took,
         longest: longest.map_or(0.0, |wait| wait.took.as_secs_f64() * 1000.0),
+        p99: p99.as_secs_f64() * 1000.0,
+        inserts: all.len() as f64 / during,
         why,
         by_step: by_step(&steps.list(), &waits),
     })
 }
 
-/// A client; its inserts that took long, and the longest of the others.
+/// A client, and all of its inserts.
 fn client(pool: PgPool, over: Arc<AtomicBool>) -> tokio::task::JoinHandle<Vec<Wait>> {
     tokio::spawn(async move {
-        let (mut long, mut short, mut n) = (Vec::new(), None::<Wait>, 0_u64);
+        let (mut waits, mut n) = (Vec::new(), 0_u64);
         let sql = "INSERT INTO t (key, created_at, payload) VALUES (md5(random()::text || $1::text), now(), 'live')";
         while !over.load(Ordering::Relaxed) {
             n += 1;
@@ -108,15 +123,9 @@ fn client(pool: PgPool, over: Arc<AtomicBool>) -> tokio::task::JoinHandle<Vec<Wa
             if let Err(error) = sqlx::query(sql).bind(n.to_string()).execute(&pool).await {
                 eprintln!("an insert failed: {error}");
             }
-            let wait = Wait { began, took: began.elapsed() };
-            if wait.took >= LONG {
-                long.push(wait);
-            } else if short.is_none_or(|short| short.took < wait.took) {
-                short = Some(wait);
-            }
+            waits.push(Wait { began, took: began.elapsed() });
         }
-        long.extend(short);
-        long
+        waits
     })
 }
 
@@ -128,6 +137,8 @@ fn looks(pool: PgPool, over: Arc<AtomicBool>) -> tokio::task::JoinHandle<sqlx::R
             let waits: Vec<String> = sqlx::query_scalar(
                 "SELECT COALESCE(a.wait_event_type || ' ' || a.wait_event, 'the processor')
                      || COALESCE(' behind ' || (SELECT left(b.query, 60) FROM pg_stat_activity b WHERE b.pid = ANY (pg_blocking_pids(a.pid)) LIMIT 1), '')
+                     || COALESCE(' while an index is built, which waits for ' || (SELECT COALESCE(b.wait_event, 'the processor') FROM pg_stat_activity b
+                            WHERE b.state = 'active' AND b.query LIKE 'CREATE%INDEX CONCURRENTLY%' AND b.backend_type = 'client backend' LIMIT 1), '')
                  FROM pg_stat_activity a
                  WHERE a.state = 'active' AND a.query LIKE 'INSERT INTO t (key%' AND clock_timestamp() - a.query_start > interval '20 milliseconds'",
             )

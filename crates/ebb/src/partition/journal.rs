@@ -44,3 +44,13 @@ pub(crate) fn kept(plan: &impl Serialize) -> Result<serde_json::Value> {
 pub(crate) fn plan<P: DeserializeOwned>(kept: &serde_json::Value, label: &str) -> Result<P> {
     P::deserialize(kept).map_err(|error| Error::failed(format!("the plan for {label} cannot be read: {error}")))
 }
+
+/// How a script begins that does what a command would: with the settings of Ebb's own sessions.
+pub(crate) fn script_head(command: &str) -> Vec<String> {
+    vec![
+        format!(
+            "-- run it with psql -v ON_ERROR_STOP=1; where it stops, `ebb partition {command}` goes on, and `ebb partition rollback` goes back"
+        ),
+        "SET search_path = pg_catalog; SET TimeZone = 'UTC'; SET row_security = off;".to_owned(),
+    ]
+}

@@ -69,13 +69,29 @@ pub struct Detached {
     pub due: bool,
 }
 
-/// Every policy's partitions; with a table or policy named, only those.
+/// Every policy's partitions; with a table or policy named, only those. A policy that cannot be looked at hides no other.
 pub async fn list(connection: &mut PgConnection, only: Option<&str>) -> Result<Vec<Listing>> {
-    let mut listings = Vec::new();
-    for (stored, policy) in policies(connection, only).await? {
-        listings.push(one(connection, &stored, &policy).await?);
+    let (listings, broken) = list_all(connection, only).await?;
+    match broken.into_iter().next() {
+        Some((_, error)) if only.is_some() => Err(error),
+        _ => Ok(listings),
     }
-    Ok(listings)
+}
+
+/// The same, with the policies that cannot be looked at and why.
+pub async fn list_all(
+    connection: &mut PgConnection,
+    only: Option<&str>,
+) -> Result<(Vec<Listing>, Vec<(String, Error)>)> {
+    let (mut listings, mut broken) = (Vec::new(), Vec::new());
+    for (stored, policy) in policies(connection, only).await? {
+        match one(connection, &stored, &policy).await {
+            Ok(listing) => listings.push(listing),
+            Err(error) if error.is_config() || error.is_usage() => broken.push((stored.name, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((listings, broken))
 }
 
 /// The names of the policies that look after partitions, in order.

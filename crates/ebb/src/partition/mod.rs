@@ -10,6 +10,7 @@ pub(crate) mod work;
 
 mod brin;
 mod explain;
+mod index;
 mod journal;
 mod list;
 mod rollback;
@@ -17,7 +18,7 @@ mod statements;
 
 pub use brin::{Brin, brin, build_brin};
 pub use explain::{Explained, Shape, explain, shapes};
-pub use list::{Detached, Listed, Listing, list, names, statements};
+pub use list::{Detached, Listed, Listing, list, list_all, names, statements};
 pub use rollback::{Finished, RolledBack, Standing, finish, require_standing, rollback, standing};
 
 use sqlx::PgConnection;

@@ -425,3 +425,42 @@ pub(crate) async fn pages(connection: &mut PgConnection, table: &Relation) -> Re
     );
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
 }
+
+pub(crate) async fn others_at_work(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("others_at_work" scalar bool).fetch_one(connection).await?)
+}
+
+pub(crate) async fn may_sync(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("may_sync" scalar bool).fetch_one(connection).await?)
+}
+
+/// Where an index is on the server's disk.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct IndexFile {
+    pub(crate) path: String,
+    pub(crate) bytes: i64,
+    pub(crate) segment_bytes: i64,
+}
+
+impl IndexFile {
+    /// The files that have grown since it had so many bytes.
+    pub(crate) fn names(&self, before: i64) -> Vec<String> {
+        let (first, last) = (before / self.segment_bytes, (self.bytes - 1).max(0) / self.segment_bytes);
+        let name = |n| if n == 0 { self.path.clone() } else { format!("{}.{n}", self.path) };
+        (first..=last).map(name).collect()
+    }
+}
+
+pub(crate) async fn index_file(connection: &mut PgConnection, index: &Relation) -> Result<Option<IndexFile>> {
+    Ok(sql!("index_file" as IndexFile)
+        .bind(index.schema.as_str())
+        .bind(index.name.as_str())
+        .fetch_optional(connection)
+        .await?)
+}
+
+/// Sends a file to the disk. Not a file of SQL beside the others: where the extension is not there it could not be prepared.
+pub(crate) async fn sync_file(connection: &mut PgConnection, name: &str) -> Result<()> {
+    sqlx::query("SELECT pg_catalog.pg_file_sync($1)").persistent(false).bind(name).execute(connection).await?;
+    Ok(())
+}

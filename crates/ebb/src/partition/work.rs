@@ -96,6 +96,8 @@ impl PartitionWork {
             steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
         }
         let leaving = store::leaving(connection, &self.policy, &on).await?;
+        // One that was out and that somebody attached again is a partition like any other.
+        let leaving: Vec<_> = leaving.into_iter().filter(|one| one.state == "detaching" || !one.attached).collect();
         let known = |oid: &i64| leaving.iter().any(|leaving| leaving.oid == *oid);
         let expired: Vec<i64> = look.expired.iter().copied().filter(|oid| !known(oid)).collect();
         if self.policy.mode == Mode::Observe {

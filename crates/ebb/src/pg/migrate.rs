@@ -52,6 +52,7 @@ const MIGRATIONS: &[Migration] = migrations![
     24 "0024_closed",
     25 "0025_subjects",
     26 "0026_kept",
+    27 "0027_proven",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -17,13 +17,15 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let mut tx = context.begin().await?;
-    let listings = ebb::partition::list(&mut tx, args.table.as_deref()).await?;
+    let (listings, broken) = ebb::partition::list_all(&mut tx, args.table.as_deref()).await?;
     tx.rollback().await?;
+    let none = listings.is_empty() && broken.is_empty();
+    let outcome = super::broken(broken, args.table.as_deref())?;
     if args.json {
         output::json(&listings)?;
-        return Ok(Outcome::Done);
+        return Ok(outcome);
     }
-    if listings.is_empty() {
+    if none {
         say!("no partition policy is active; `ebb partition adopt TABLE --column C --by month` makes one");
     }
     for (position, listing) in listings.iter().enumerate() {
@@ -32,7 +34,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         }
         print(listing);
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 fn print(listing: &Listing) {

@@ -26,12 +26,14 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let mut tx = context.begin().await?;
-    let listings = ebb::partition::list(&mut tx, args.table.as_deref()).await?;
+    let (listings, broken) = ebb::partition::list_all(&mut tx, args.table.as_deref()).await?;
     tx.rollback().await?;
+    let some_broken = !broken.is_empty();
+    let looked = super::broken(broken, args.table.as_deref())?;
     if args.sql {
         let statements = listings.iter().flat_map(ebb::partition::statements);
         statements.for_each(|statement| say!("{statement}"));
-        return Ok(Outcome::Done);
+        return Ok(looked);
     }
     for listing in &listings {
         say!("{}: {} missing ahead, {} to go", listing.table, listing.missing, leaving(listing).len());
@@ -42,7 +44,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         });
     }
     if args.dry_run {
-        return Ok(Outcome::Done);
+        return Ok(looked);
     }
     let going: usize = listings.iter().map(|listing| leaving(listing).len()).sum();
     if going > 0 && !args.yes && confirm::can_ask() && !confirm::ask("Let them go?")? {
@@ -52,8 +54,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let chore = |policy: &String| Selector { policy: policy.clone(), chore: Some("partition".into()) };
     let only: Vec<Selector> = listings.iter().map(|listing| chore(&listing.policy)).collect();
     if only.is_empty() {
-        say!("no partition policy is active");
-        return Ok(Outcome::Done);
+        if !some_broken {
+            say!("no partition policy is active");
+        }
+        return Ok(looked);
     }
     let options = NodeOptions { name: "cli".into(), only, ..NodeOptions::default() };
     let finished = context.engine.node(options, Shutdown::new()).run_once(Duration::from_secs(60)).await?;
@@ -65,7 +69,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         say!("{unit} is held by {node}");
     }
     let failed = finished.runs.iter().any(|run| run.status == Status::Failed);
-    let waiting = !finished.held.is_empty() || finished.has_failed();
+    let waiting = !finished.held.is_empty() || finished.has_failed() || some_broken;
     Ok(if failed {
         Outcome::Failed
     } else if waiting {

@@ -10,7 +10,9 @@ mod progress;
 mod rollback;
 mod split;
 
-use ebb::Result;
+use std::time::Duration;
+
+use ebb::{Error, Result};
 
 use super::{Context, Outcome};
 
@@ -46,4 +48,30 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
         Command::Brin(args) => brin::run(context, args).await,
         Command::Maintain(args) => maintain::run(context, args).await,
     }
+}
+
+/// Says which policies cannot be looked at; where one was asked for, that is the error.
+fn broken(broken: Vec<(String, Error)>, asked_for: Option<&str>) -> Result<Outcome> {
+    if broken.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    for (policy, error) in broken {
+        if asked_for.is_some() {
+            return Err(error);
+        }
+        eprintln!("policy {policy}: {error}");
+    }
+    Ok(Outcome::Problems)
+}
+
+/// How long a lock may be held: `500ms`, `2s`.
+fn max_lock(text: &str) -> std::result::Result<Duration, String> {
+    let number = |digits: &str| digits.parse::<u64>().ok().filter(|number| *number > 0);
+    let parsed = match text.strip_suffix("ms") {
+        Some(digits) => number(digits).map(Duration::from_millis),
+        None => text.strip_suffix('s').and_then(number).map(Duration::from_secs),
+    };
+    parsed
+        .filter(|most| *most <= Duration::from_secs(600))
+        .ok_or_else(|| "it is a length as 500ms or 2s, up to 600s".into())
 }

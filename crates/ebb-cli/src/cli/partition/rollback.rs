@@ -1,7 +1,7 @@
 //! `ebb partition rollback TABLE` and `ebb partition finish TABLE`.
 
-use ebb::Result;
 use ebb::partition::{Finished, RolledBack};
+use ebb::{Error, Result};
 
 use super::file;
 use super::progress::Screen;
@@ -40,6 +40,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     context.begin().await?.rollback().await?;
     let database = context.engine.database();
     let standing = ebb::partition::require_standing(database, &args.table).await?;
+    if args.sql && !["splitting", "abandoning"].contains(&standing.state.as_str()) {
+        return Err(Error::refused("this version does not print the way back of an adoption yet").with_hint(
+            "it detaches, puts triggers in place of keys and moves rows, depending on what it finds: let Ebb do it, --dry-run says what",
+        ));
+    }
     if args.sql {
         standing.back.iter().for_each(|statement| say!("{statement};"));
         return Ok(Outcome::Done);

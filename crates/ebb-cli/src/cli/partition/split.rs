@@ -1,6 +1,6 @@
 //! `ebb partition split TABLE`: the first partition, with all of history, into its periods.
 
-use ebb::partition::split::{self, Act, Plan, Preflight, Request};
+use ebb::partition::split::{self, Plan, Preflight, Request};
 use ebb::{Error, Result};
 
 use super::progress::Screen;
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Rows from before this day share one part.
     #[arg(long, value_name = "DATE", value_parser = date)]
     since: Option<String>,
+    /// How long putting more than 24 parts in place may hold the table's lock, as 500ms or 2s.
+    #[arg(long, value_name = "DURATION", value_parser = super::max_lock)]
+    max_lock: Option<std::time::Duration>,
     /// Print every step instead of running it.
     #[arg(long)]
     sql: bool,
@@ -41,7 +44,12 @@ fn date(text: &str) -> std::result::Result<String, String> {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
-    let request = Request { table: args.table.clone(), partition: args.partition.clone(), since: args.since.clone() };
+    let request = Request {
+        table: args.table.clone(),
+        partition: args.partition.clone(),
+        since: args.since.clone(),
+        max_lock: args.max_lock,
+    };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
     let begun = standing
@@ -59,12 +67,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
                 "bytes": found.bytes, "findings": found.findings, "steps": found.plan.as_ref().map(Plan::steps) }))?;
             return Ok(if found.plan.is_some() { Outcome::Done } else { Outcome::Problems });
         }
-        let Some(plan) = &found.plan else {
+        if found.plan.is_none() {
             print(&found);
             return Ok(Outcome::Problems);
-        };
+        }
         if args.sql {
-            print_sql(plan);
+            split::script(&found)?.iter().for_each(|line| say!("{line}"));
             return Ok(Outcome::Done);
         }
         print(&found);
@@ -112,33 +120,4 @@ fn print(found: &Preflight) {
     let names: Vec<&str> = plan.parts().collect();
     say!("becomes: {}", names.join(", "));
     say!("needs its size once more, with indexes, until `ebb partition finish {}`", found.table);
-}
-
-fn print_sql(plan: &Plan) {
-    for (n, step) in plan.steps().iter().enumerate() {
-        say!("-- {}. {}", n + 1, step.title);
-        let note = match step.act {
-            Act::Copy => Some("in batches, from page to page, paced by ebb; each with UPDATE ebb.split SET page = …"),
-            Act::Drain => Some("in batches, until little is left"),
-            Act::Compare => Some("must find no difference: part, rows there, rows here, whether their sums are equal"),
-            _ => None,
-        };
-        note.iter().for_each(|note| say!("-- ({note})"));
-        let (begin, lock) = match step.act {
-            Act::Short | Act::Settled | Act::Swap => (true, true),
-            Act::Alone => (true, false),
-            _ => (false, false),
-        };
-        if begin {
-            say!("BEGIN;");
-        }
-        if lock {
-            say!("SET LOCAL lock_timeout = '60ms';");
-        }
-        step.sql.iter().for_each(|statement| say!("{statement};"));
-        if begin {
-            say!("COMMIT;");
-        }
-        say!();
-    }
 }

@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use super::fill::fill_column;
 use super::store::{self, Adoption};
 use super::{How, Plan, Preflight, Request, Step, guard, policy_of, policy_taken, preflight, refuse_policy};
-use crate::partition::{split::store as split, store as partitions};
-use crate::pg::{Database, catalog};
+use crate::partition::{index, split::store as split, store as partitions};
+use crate::pg::{Database, Relation, catalog};
 use crate::policy::{self, Kind, Spec};
 use crate::{Error, Result};
 
@@ -18,6 +18,8 @@ use crate::{Error, Result};
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(60);
 /// No statement of a short step takes longer: one that does was not foreseen, and gives way.
 const SHORT: Duration = Duration::from_millis(1_500);
+/// How long a lock may be held that grows with the number of partitions, unless somebody allows more.
+const MAX_LOCK: Duration = Duration::from_millis(200);
 /// How often a short step is tried.
 pub(super) const TRIES: u32 = 120;
 /// How many bounds an adoption goes through before it gives up.
@@ -78,6 +80,13 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     .await?;
     let pid = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false).fetch_one(&mut connection).await?;
     Ok(Session { connection, database: database.clone(), pid })
+}
+
+/// Where very many partitions change places in one transaction, the lock that others wait for is held no longer than this.
+pub(crate) async fn hold_no_longer(session: &mut Session, max_lock: Option<Duration>) -> Result<()> {
+    let most = max_lock.unwrap_or(MAX_LOCK).as_millis().min(3_600_000);
+    sqlx::raw_sql(AssertSqlSafe(format!("SET ebb.max_lock = {most}"))).execute(&mut session.connection).await?;
+    Ok(())
 }
 
 /// Adopts a table, or goes on with it.
@@ -427,39 +436,15 @@ pub(crate) async fn short(
     Ok(())
 }
 
+/// The index of a step.
 pub(crate) async fn build_index(
     session: &mut Session,
     step: &Step,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let Some((schema, name)) = &step.index else { return Ok(()) };
-    let relation = crate::pg::Relation::new(schema, name);
-    match store::index(&mut session.connection, schema, name).await? {
-        Some(true) => return Ok(()),
-        // Left behind by a build that was killed.
-        Some(false) => {
-            let sql = format!("DROP INDEX CONCURRENTLY {relation}");
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
-        }
-        None => {}
-    }
-    let (database, pid, sql) = (session.database.clone(), session.pid, step.sql.join(";"));
-    let build = async { Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?) };
-    tokio::pin!(build);
-    loop {
-        tokio::select! {
-            built = &mut build => {
-                built?;
-                return Ok(());
-            }
-            () = tokio::time::sleep(Duration::from_millis(500)) => {
-                let mut tx = database.read().await?;
-                if let Some((share, phase)) = store::index_progress(&mut tx, pid).await? {
-                    watch(Progress::Share(share, phase));
-                }
-                tx.commit().await?;
-            }
-        }
+    match &step.index {
+        Some((schema, name)) => index::build(session, &Relation::new(schema, name), step.sql.join(";"), watch).await,
+        None => Ok(()),
     }
 }
 

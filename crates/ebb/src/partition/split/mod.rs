@@ -5,12 +5,14 @@
 mod plan;
 mod preflight;
 mod run;
+mod script;
 pub(crate) mod store;
 
 pub use plan::{Act, Plan, Step};
 pub use preflight::{Preflight, preflight};
 pub use run::{Split, split};
 pub(crate) use run::{abandon, finish, prepare_rollback};
+pub use script::script;
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Default)]
@@ -21,4 +23,6 @@ pub struct Request {
     pub partition: Option<String>,
     /// Rows from before this moment of the column's calendar share one part.
     pub since: Option<String>,
+    /// How long putting very many parts in place may hold the table's lock; 200 ms when absent.
+    pub max_lock: Option<std::time::Duration>,
 }

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use super::Request;
-use super::plan::{Plan, Source, compose};
+use super::plan::{MANY, Plan, Source, compose};
 use super::store::{self, Candidate, Cut};
 use crate::partition::adopt::{Findings, subject};
 use crate::partition::{Partitioned, list, partitioned};
@@ -46,6 +46,17 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
         findings.refuse(
             format!("the oldest row would make more than {MOST} parts"),
             "let the old ones share one part: --since YYYY-MM-DD",
+        );
+    }
+    if periods.len() > MANY {
+        findings.change(
+            format!(
+                "{} parts are put in place under one lock, which takes the longer the more there are; beyond {} ms it is given up",
+                periods.len(),
+                request.max_lock.map_or(200, |most| most.as_millis())
+            ),
+            "210 parts took 0.5 to 2 s, 48 about 0.1 s: cut it in rounds, first with --since a day that leaves 48 parts, \
+             then `ebb partition finish`, then the older part; or allow a longer lock (--max-lock 2s)",
         );
     }
     if of.relkind != "r" {

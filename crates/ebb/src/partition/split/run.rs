@@ -9,7 +9,8 @@ use sqlx::{AssertSqlSafe, Connection};
 use super::plan::{Act, FROM, Plan, Step, TO};
 use super::store::{self, Row};
 use super::{Preflight, Request, preflight};
-use crate::partition::adopt::{After, Progress, Session, prepare_session, short};
+use crate::partition::adopt::{After, Progress, Session, hold_no_longer, prepare_session, short};
+use crate::partition::index;
 use crate::pg::{Database, catalog};
 use crate::policy::{self, Kind, Pacing, Policy};
 use crate::spine::pacing::{self, Pacer};
@@ -49,6 +50,7 @@ pub async fn split(database: &Database, request: &Request, watch: Watch<'_>) -> 
     if store::find(&mut session.connection, &label).await?.is_none() {
         begin(&mut session, request).await?;
     }
+    hold_no_longer(&mut session, request.max_lock).await?;
     store::hold(&mut session.connection, &label, watch).await?;
     let row = store::find(&mut session.connection, &label)
         .await?
@@ -86,14 +88,18 @@ async fn go_on(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) 
         watch(Progress::Step(n + 1, of, step.title.clone()));
         let state = if n >= swap { "split" } else { "splitting" };
         let done = After::Split { label: &row.relation, state, step: n + 1 };
-        run(session, row, step, done, watch).await.map_err(|error| full(error, row))?;
+        run(session, row, step, done, watch).await.map_err(|error| explained(error, row))?;
     }
     Ok(())
 }
 
-/// A disk that is full, with both ways out.
-fn full(error: Error, row: &Row) -> Error {
+/// A disk that is full, or parts that are too many for one short lock, with the ways out.
+fn explained(error: Error, row: &Row) -> Error {
     match error.sqlstate().as_deref() {
+        Some("EB004") => Error::refused(error.to_string()).with_hint(format!(
+            "the table is what it was; allow a longer lock and go on (--max-lock 2s), or let the parts go and take fewer (--since): ebb partition rollback {}",
+            row.relation
+        )),
         Some("53100") => error.with_hint(format!(
             "the table is what it was; make space and run it again, or let the parts go: ebb partition rollback {}",
             row.relation
@@ -106,6 +112,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
     match step.act {
         Act::Short => short(session, &[row.relid], &step.sql, watch, done).await,
         Act::Alone => {
+            index::share_cores(session).await?;
             let mut tx = session.connection.begin().await?;
             sqlx::raw_sql(AssertSqlSafe(step.sql.join(";\n"))).execute(&mut *tx).await?;
             done.write(&mut tx).await?;
@@ -114,7 +121,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
         }
         Act::Outside => {
             for statement in &step.sql {
-                sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(&mut session.connection).await?;
+                index::tell(session, statement.clone(), watch).await?;
             }
             done.write(&mut session.connection).await
         }

@@ -140,7 +140,6 @@ pub(crate) async fn parts(connection: &mut PgConnection, of: &Candidate, cut: Cu
 /// How rows are told apart.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Key {
-    pub(crate) index_name: String,
     pub(crate) columns: Vec<String>,
     pub(crate) operators: Vec<String>,
 }
@@ -207,9 +206,38 @@ pub(crate) async fn local_indexes(connection: &mut PgConnection, partition: i64)
     Ok(sql!("local_indexes" scalar String).bind(partition).fetch_all(connection).await?)
 }
 
-/// The columns: name, whether generated.
-pub(crate) async fn columns(connection: &mut PgConnection, parent: u32) -> Result<Vec<(String, bool)>> {
-    Ok(sql!("columns" as (String, bool)).bind(i64::from(parent)).fetch_all(connection).await?)
+/// A column.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) is_generated: bool,
+    #[sqlx(try_from = "String")]
+    pub(crate) told: Told,
+}
+
+/// What tells two of its values apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The type itself: equal values have equal bits.
+    Value,
+    /// The letters, whatever the collation takes for equal.
+    Letters,
+    /// The text that the value is written as.
+    Text,
+}
+
+impl From<String> for Told {
+    fn from(word: String) -> Self {
+        match word.as_str() {
+            "value" => Self::Value,
+            "letters" => Self::Letters,
+            _ => Self::Text,
+        }
+    }
+}
+
+pub(crate) async fn columns(connection: &mut PgConnection, parent: u32) -> Result<Vec<Column>> {
+    Ok(sql!("columns" as Column).bind(i64::from(parent)).fetch_all(connection).await?)
 }
 
 /// The column's type, and the table's owner.

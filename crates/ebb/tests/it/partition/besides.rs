@@ -143,6 +143,8 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
         "CREATE TABLE public.t (id int, created_at timestamptz NOT NULL, v int,
              year_month text GENERATED ALWAYS AS (extract(year FROM created_at AT TIME ZONE 'UTC')::text || '-' || lpad(extract(month FROM created_at AT TIME ZONE 'UTC')::text, 2, '0')) STORED,
              day_of_month int GENERATED ALWAYS AS (extract(day FROM created_at AT TIME ZONE 'UTC')::int) STORED, twice int GENERATED ALWAYS AS (v * 2) STORED,
+             round boolean GENERATED ALWAYS AS (date_trunc('second', created_at AT TIME ZONE 'UTC') = (created_at AT TIME ZONE 'UTC')) STORED,
+             month date GENERATED ALWAYS AS (date_trunc('month', created_at AT TIME ZONE 'UTC')::date) STORED,
              PRIMARY KEY (id, created_at));
          INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 hours', n FROM generate_series(1, 400) n",
     )
@@ -155,7 +157,12 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
     let checks: String = ebb.db.scalar(checks).await;
     assert!(checks.contains("t_2026_10 CHECK ((year_month = '2026-10'::text))"), "{checks}");
     assert!(checks.contains("t_2027_01 CHECK ((year_month = '2027-01'::text))"), "also those ahead: {checks}");
+    assert!(checks.contains("t_2026_10 CHECK ((month = '2026-10-01'::date))"), "{checks}");
     assert!(!checks.contains("day_of_month") && !checks.contains("twice"), "{checks}");
+    assert!(
+        !checks.contains("round"),
+        "whole seconds are all that was looked at, and not all that will come: {checks}"
+    );
     let mut tx = ebb.engine.database().read().await.unwrap();
     let explained = explain(&mut tx, "public.t", None).await.unwrap();
     let derived = explained.iter().find(|one| one.name == "count by a derived column").unwrap();
@@ -167,6 +174,7 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
     assert_eq!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('t')").await, 1);
     ebb.db.execute("INSERT INTO public.t (id, created_at) SELECT n, timestamptz '2027-02-28 23:59:59.999999+00' - n * interval '7 hours' FROM generate_series(0, 90) n").await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM pg_constraint WHERE conrelid = 'public.t_2027_02'::regclass AND conname = 'ebb_derived_year_month'").await, 1);
+    ebb.db.execute("INSERT INTO public.t (id, created_at) VALUES (1000, '2027-01-05 10:00:00.25+00')").await;
 }
 
 /// Seconds of 2001-09-09 got a tenth digit that day: as text, 999999999 comes after 1000000001.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebb::partition::adopt::{Progress, Request as Adopt, adopt};
-use ebb::partition::split::{Request, Split, preflight, split};
+use ebb::partition::split::{Request, Split, preflight, script, split};
 use ebb::partition::{Finished, RolledBack, finish, rollback};
 use ebb::policy::Period;
 use ebb_testkit::TestDatabase;
@@ -40,17 +40,18 @@ async fn adopted(create: &str) -> Ebb {
 const PLAIN: &str = "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
     INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', 'old' FROM generate_series(1, 24000) n";
 
-/// Splits until a step with these words begins, and is gone then, as a process that is killed.
-async fn killed_at(ebb: &Ebb, words: &'static str) {
+/// Splits until it comes to this, and is gone then, as a process that is killed.
+async fn killed_when(ebb: &Ebb, here: impl Fn(&Progress) -> bool + Send + Sync + 'static) {
     let engine = ebb.another(ebb.db.open());
     let task = tokio::spawn(async move {
-        let mut watch = |progress| match progress {
-            Progress::Step(_, _, title) if title.contains(words) => panic!("killed here, as the test wants it"),
-            _ => {}
-        };
+        let mut watch = |progress| assert!(!here(&progress), "killed here, as the test wants it");
         split(engine.database(), &request(), &mut watch).await
     });
-    assert!(task.await.is_err_and(|error| error.is_panic()), "no step is called {words}");
+    assert!(task.await.is_err_and(|error| error.is_panic()), "it never came to this");
+}
+
+async fn killed_at(ebb: &Ebb, words: &'static str) {
+    killed_when(ebb, move |progress| matches!(progress, Progress::Step(_, _, title) if title.contains(words))).await;
 }
 
 async fn done(ebb: &Ebb) -> Split {
@@ -233,6 +234,31 @@ async fn what_happens_while_nobody_splits_is_there_when_somebody_goes_on() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_copied_twice_is_there_once() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
+         INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', repeat('x', 600) FROM generate_series(1, 12000) n;
+         CREATE UNIQUE INDEX ON public.t (v, id, created_at)",
+    )
+    .await;
+    // Room at the end, so that what is changed there was not copied yet.
+    ebb.db.execute("DELETE FROM public.t WHERE id > 9000 AND id % 2 = 0").await;
+    ebb.db.execute("VACUUM public.t_history").await;
+    killed_when(&ebb, |progress| matches!(progress, Progress::Share(share, _) if *share < 1.0)).await;
+    ebb.db.execute("UPDATE public.t SET v = 'u' || v WHERE id <= 300").await;
+    let ahead: i64 = ebb
+        .db
+        .scalar(
+            "SELECT count(*) FROM public.t_history t, ebb.split s WHERE t.id <= 300 AND (t.ctid::text::point)[0] BETWEEN s.page AND s.pages - 1",
+        )
+        .await;
+    assert!(ahead > 0, "a row was copied, and is again where the copy has yet to come");
+    let before = sums(&ebb).await;
+    done(&ebb).await;
+    assert_eq!(sums(&ebb).await, before);
+}
+
+#[tokio::test]
 async fn a_truncate_in_mid_split_empties_the_parts_too() {
     let ebb = adopted(PLAIN).await;
     killed_at(&ebb, "let the parts stand alone").await;
@@ -331,4 +357,85 @@ async fn what_would_break_a_split_is_named_and_nothing_is_changed() {
     assert_eq!(fetch::<i64>(&mut client, "SELECT count(*) FROM public.t_before_2026_10").await, 4);
     let unknown = Request { partition: Some("public.t_2026_11".into()), ..request() };
     assert!(look(&unknown).await.unwrap_err().to_string().contains("reaches over several periods"));
+}
+
+#[tokio::test]
+async fn who_looks_through_an_old_snapshot_sees_every_row_and_nobody_sees_the_parts_before() {
+    let role = format!("anybody_{}", uuid::Uuid::new_v4().simple());
+    let ebb = adopted(&format!(
+        "CREATE ROLE {role}; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO {role};
+         ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO {role}; {PLAIN};
+         REVOKE ALL ON public.t FROM {role}; CREATE TABLE public.report (rows bigint)"
+    ))
+    .await;
+    killed_at(&ebb, "copy the rows").await;
+    let open = format!(
+        "SELECT string_agg(relname, ', ') FROM pg_class, aclexplode(relacl) acl
+         WHERE relnamespace = 'public'::regnamespace AND relname LIKE 'ebb\\_%' AND acl.grantee = '{role}'::regrole"
+    );
+    assert_eq!(ebb.db.scalar::<Option<String>>(&open).await, None, "what Ebb makes on the way is for nobody");
+    let mut old = ebb.client().await;
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
+    let (waits, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
+    let task = tokio::spawn({
+        let waits = waits.clone();
+        async move {
+            let mut watch = |progress| {
+                if format!("{progress:?}").contains("waiting for old snapshots") {
+                    waits.store(true, Ordering::Relaxed);
+                }
+            };
+            split(engine.database(), &request(), &mut watch).await
+        }
+    });
+    let waiting = || async { waits.load(Ordering::Relaxed) || task.is_finished() };
+    ebb_testkit::eventually(crate::harness::SOON, waiting).await;
+    assert_eq!(fetch::<i64>(&mut old, "SELECT count(*) FROM public.t").await, 24_000);
+    execute(&mut old, "COMMIT").await;
+    task.await.unwrap().unwrap();
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.t").await, 24_000);
+    ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test]
+async fn very_many_parts_are_not_put_in_place_under_a_longer_lock_than_was_allowed() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, v text NOT NULL);
+         INSERT INTO public.t SELECT n, timestamptz '2024-08-01' + n * interval '1 day', 'old' FROM generate_series(1, 800) n",
+    )
+    .await;
+    let before = sums(&ebb).await;
+    let within = |ms| Request { max_lock: Some(std::time::Duration::from_millis(ms)), ..request() };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = preflight(&mut tx, &within(1)).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert!(found.findings.changes.iter().any(|one| one.what.contains("parts are put in place under one lock")));
+    let refused = split(ebb.engine.database(), &within(1), &mut |_| ()).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("holds its lock for longer than 1 ms"), "{refused}");
+    assert!(refused.hint().unwrap().contains("--max-lock"), "{refused:?}");
+    assert_eq!(sums(&ebb).await, before, "nothing has changed");
+    let split = split(ebb.engine.database(), &within(600_000), &mut |_| ()).await.unwrap();
+    assert!(split.parts.len() > 24, "{split:?}");
+    assert_eq!(sums(&ebb).await, before);
+}
+
+#[tokio::test]
+async fn the_printed_statements_do_what_the_command_does() {
+    let ebb = adopted(&format!(
+        "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1); {PLAIN};
+         ALTER TABLE public.t ADD COLUMN site int DEFAULT 1 REFERENCES public.site"
+    ))
+    .await;
+    let before = sums(&ebb).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let lines = script(&preflight(&mut tx, &request()).await.unwrap()).unwrap();
+    tx.rollback().await.unwrap();
+    let mut client = ebb.client().await;
+    for line in lines.iter().filter(|line| !line.starts_with("--")) {
+        execute(&mut client, line).await;
+    }
+    assert_eq!(sums(&ebb).await, before);
+    assert!(done(&ebb).await.already, "Ebb knows it for done");
+    assert_eq!(finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap(), Finished::Split);
+    assert_eq!(sums(&ebb).await, before);
 }

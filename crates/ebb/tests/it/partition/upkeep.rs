@@ -593,3 +593,33 @@ async fn writers_do_not_wait_for_a_brin_index_that_waits_for_somebody_else() {
     let taken = ebb::partition::build_brin(ebb.engine.database(), &brin, &mut |_| ()).await.unwrap_err();
     assert!(taken.to_string().contains("public.p_at_brin exists, and is no BRIN index on at"), "{taken}");
 }
+
+#[tokio::test]
+async fn a_partition_that_was_attached_again_expires_again() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nexpired = \"detach\""))).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-04-10 00:00:00+00").await;
+    maintain(&ebb).await;
+    assert_eq!(ebb.list("id", "public.p").await, "");
+    ebb.db
+        .execute("ALTER TABLE public.p ATTACH PARTITION public.p_2026_02 FOR VALUES FROM ('2026-02-01 00:00:00+00') TO ('2026-03-01 00:00:00+00')")
+        .await;
+    assert_eq!(ebb.list("id", "public.p").await, "1");
+    maintain(&ebb).await;
+    assert_eq!(
+        (ebb.list("id", "public.p").await, ebb.list("id", "public.p_2026_02").await),
+        (String::new(), "1".into())
+    );
+    // A policy whose table is gone hides no other.
+    ebb.db.execute("CREATE TABLE public.q (at timestamptz NOT NULL) PARTITION BY RANGE (at)").await;
+    let both = policy(MONTHLY) + &policy(MONTHLY).replace("\"p\"", "\"q\"").replace("public.p", "public.q");
+    ebb.apply(&both).await;
+    ebb.db.execute("DROP TABLE public.q").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let (listings, broken) = ebb::partition::list_all(&mut tx, None).await.unwrap();
+    assert_eq!((listings.len(), broken.len()), (1, 1), "{broken:?}");
+    assert!(broken[0].1.to_string().contains("there is no table public.q"), "{broken:?}");
+}

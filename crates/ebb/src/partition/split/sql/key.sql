@@ -1,7 +1,6 @@
 -- The key by which rows of a table ($1) are told apart: its primary key, or a unique one that is not deferred, has no
 -- condition, expression or NULLs; with the operator of each column that the index itself compares by. Read only.
-SELECT ic.relname::text AS index_name,
-       ARRAY(SELECT a.attname::text FROM generate_series(0, x.indnkeyatts - 1) k JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[k]
+SELECT ARRAY(SELECT a.attname::text FROM generate_series(0, x.indnkeyatts - 1) k JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[k]
              ORDER BY k) AS columns,
        ARRAY(SELECT pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname)
              FROM generate_series(0, x.indnkeyatts - 1) k

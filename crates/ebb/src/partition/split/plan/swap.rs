@@ -1,0 +1,100 @@
+//! The parts take the partition's place, and what takes that back.
+
+use super::{Act, Composer, Step, bounds};
+use crate::partition::adopt::subject::Constraint;
+use crate::partition::split::store::Referring;
+use crate::pg::{Ident, Literal};
+
+/// The constraint of the old partition after the swap: it takes no more rows.
+const OVER: &str = "ebb_split_over";
+/// As many changes are applied under a lock, and no more.
+const SETTLE: u32 = 500;
+/// More parts than this take so long that the lock is looked at while they are put in place.
+pub(crate) const MANY: usize = 24;
+
+impl Composer<'_> {
+    pub(super) fn carry_foreign_keys(&self, label: &str) -> Vec<Step> {
+        let mut steps = vec![Step::new(
+            "let rows that go also go from the parts",
+            Act::Settled,
+            vec![
+                format!("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE", self.of.partition),
+                format!("SELECT ebb.split_settle({label}, {SETTLE})"),
+                self.note_function(true),
+                format!("UPDATE ebb.split SET plan = plan || '{{\"locks\": true}}' WHERE relation = {label}"),
+            ],
+        )];
+        for (part, _) in &self.parts {
+            let add = |key: &Constraint| {
+                format!("ALTER TABLE {part} ADD CONSTRAINT {} {} NOT VALID", Ident::new(&key.name), key.definition)
+            };
+            let sql = self.of.foreign_keys.iter().map(add).collect();
+            steps.push(Step::new(format!("foreign keys of {}", part.label()), Act::Short, sql));
+            let prove = |key: &Constraint| format!("ALTER TABLE {part} VALIDATE CONSTRAINT {}", Ident::new(&key.name));
+            let sql = self.of.foreign_keys.iter().map(prove).collect();
+            steps.push(Step::new(format!("prove the foreign keys of {}", part.label()), Act::Alone, sql));
+        }
+        steps
+    }
+
+    /// The old partition keeps its rows until `finish`, but no foreign key (others could not delete what its rows refer
+    /// to), and takes no more.
+    pub(super) fn swap(&self, label: &str) -> Vec<String> {
+        let (table, partition) = (&self.of.table, &self.of.partition);
+        let mut sql = vec![
+            format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE"),
+            format!("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE"),
+            "SELECT ebb.locked()".into(),
+        ];
+        sql.extend(self.of.referring.iter().map(Referring::let_go));
+        sql.push(format!("ALTER TABLE {table} DETACH PARTITION {partition}"));
+        sql.extend(
+            self.of
+                .old_foreign_keys
+                .iter()
+                .map(|key| format!("ALTER TABLE {partition} DROP CONSTRAINT {}", Ident::new(&key.name))),
+        );
+        sql.push(format!("SELECT ebb.split_settle({label}, {SETTLE})"));
+        if !self.of.foreign_keys.is_empty() {
+            sql.push("SET CONSTRAINTS ALL IMMEDIATE".into());
+        }
+        sql.extend(self.drop_triggers(""));
+        sql.push(format!("ALTER TABLE {partition} ADD CONSTRAINT {OVER} CHECK (false) NOT VALID"));
+        let by_index = self.of.indexes.iter().any(|index| index.is_replica_identity);
+        for (n, (part, period)) in self.parts.iter().enumerate() {
+            if n >= MANY {
+                let what = format!("putting {} parts in place", self.parts.len());
+                sql.push(format!("SELECT ebb.within_lock({})", Literal(&what)));
+            }
+            sql.push(format!("ALTER TABLE {table} ATTACH PARTITION {part} {}", bounds(period)));
+            if by_index {
+                sql.push(format!(
+                    "SELECT ebb.copy_replica_identity({}, {}::regclass)",
+                    self.of.parent_oid,
+                    Literal(&part.to_string())
+                ));
+            }
+        }
+        sql.extend(self.of.referring.iter().flat_map(Referring::come_back));
+        sql
+    }
+
+    pub(super) fn undo(&self) -> Vec<String> {
+        let tables = std::iter::once(&self.staging)
+            .chain(self.parts.iter().map(|(part, _)| part))
+            .chain([&self.log, &self.scratch]);
+        let mut sql: Vec<String> = tables.map(|table| format!("DROP TABLE IF EXISTS {table}")).collect();
+        sql.push(format!("DROP FUNCTION IF EXISTS {}()", self.note));
+        sql
+    }
+
+    /// Makes the old partition an empty table that rows can go back to.
+    pub(super) fn restore(&self) -> Vec<String> {
+        let partition = &self.of.partition;
+        let keys = self.of.old_foreign_keys.iter();
+        let keys = keys
+            .map(|key| format!("ALTER TABLE {partition} ADD CONSTRAINT {} {}", Ident::new(&key.name), key.definition));
+        let empty = [format!("ALTER TABLE {partition} DROP CONSTRAINT {OVER}"), format!("TRUNCATE ONLY {partition}")];
+        empty.into_iter().chain(keys).collect()
+    }
+}

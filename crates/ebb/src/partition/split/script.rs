@@ -1,0 +1,58 @@
+//! A split as a script: what Ebb would say to the server, with what it writes down about it, so that `psql` does the same
+//! and Ebb can go on from wherever it stops. What Ebb does in paced batches is one statement here.
+
+use super::plan::{Act, Plan, Step};
+use super::preflight::Preflight;
+use crate::partition::journal;
+use crate::pg::Literal;
+use crate::{Error, Result};
+
+/// Every line of it; comments say what each step is for.
+pub fn script(found: &Preflight) -> Result<Vec<String>> {
+    let plan = found.plan.as_ref().ok_or_else(|| Error::refused(format!("{} cannot be split", found.partition)))?;
+    let label = Literal(&found.table).to_string();
+    let mut lines = journal::script_head("split");
+    lines.push(format!(
+        "INSERT INTO ebb.split (relation, relid, plan) VALUES ({label}, {}::regclass, {});",
+        Literal(&plan.source),
+        Literal(&journal::kept(plan)?.to_string())
+    ));
+    for (n, step) in plan.steps.iter().enumerate() {
+        lines.push(format!("-- {}. {}", n + 1, step.title));
+        lines.extend(written(plan, step, n, &label));
+    }
+    Ok(lines)
+}
+
+fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
+    let state = if n >= plan.swap() { "split" } else { "splitting" };
+    let copied = if step.act == Act::Copy { ", page = pages" } else { "" };
+    let done = format!("UPDATE ebb.split SET state = '{state}', step = {}{copied} WHERE relation = {label};", n + 1);
+    let apply = format!("DO $$ BEGIN WHILE ebb.split_apply({label}, 1000) > 0 LOOP NULL; END LOOP; END $$;");
+    let said = step.sql.iter().map(|statement| format!("{statement};"));
+    let begin = |lock: bool| {
+        let bound = lock.then(|| "SET LOCAL lock_timeout = '60ms';".to_owned());
+        std::iter::once("BEGIN;".to_owned()).chain(bound)
+    };
+    let end = [done.clone(), "COMMIT;".to_owned()];
+    match step.act {
+        Act::Short => begin(true).chain(said).chain(end).collect(),
+        Act::Alone => begin(false).chain(said).chain(end).collect(),
+        Act::Settled | Act::Swap => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
+        Act::Outside => said.chain([done]).collect(),
+        Act::Drain => vec![apply, done],
+        Act::Copy => {
+            let all = step.statements().into_iter().map(|statement| statement + ";");
+            begin(false).chain(all).chain(end).collect()
+        }
+        Act::Compare => {
+            let look = step.sql.iter().map(|statement| {
+                format!(
+                    "DO $$ BEGIN IF EXISTS (SELECT FROM ({statement}) x (part, rows, copied, same) WHERE rows <> copied OR NOT same) \
+                     THEN RAISE EXCEPTION 'the parts are not what the partition is'; END IF; END $$;"
+                )
+            });
+            std::iter::once(apply).chain(look).chain([done]).collect()
+        }
+    }
+}
