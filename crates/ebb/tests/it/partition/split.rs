@@ -41,7 +41,7 @@ const PLAIN: &str = "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at ti
     INSERT INTO public.t SELECT n, timestamptz '2026-06-01' + n * interval '10 minutes', 'old' FROM generate_series(1, 24000) n";
 
 /// Splits until it comes to this, and is gone then, as a process that is killed.
-async fn killed_when(ebb: &Ebb, here: impl Fn(&Progress) -> bool + Send + 'static) {
+async fn killed_when(ebb: &Ebb, here: impl Fn(&Progress) -> bool + Send + Sync + 'static) {
     let engine = ebb.another(ebb.db.open());
     let task = tokio::spawn(async move {
         let mut watch = |progress| assert!(!here(&progress), "killed here, as the test wants it");
