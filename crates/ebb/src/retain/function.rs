@@ -81,8 +81,13 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         Some(columns) => (status(&columns.deleted), status(&columns.active)),
         None => (None, None),
     };
-    // What the application soft-deleted itself: only what mirrors it.
-    let mark = list(vec![deleted.clone(), set(ident(&subjects.mirror.due), "$4")]);
+    // What the application soft-deleted itself: only what mirrors it, and nothing of a deletion before it.
+    let mark = list(vec![
+        deleted.clone(),
+        set(ident(&subjects.mirror.due), "$4"),
+        set(ident(&subjects.mirror.notified), "NULL"),
+        set(ident(&subjects.mirror.attempted), "NULL"),
+    ]);
     let mark = match mark.is_empty() {
         true => "NULL".to_owned(),
         false => format!("UPDATE {} AS n SET {mark} WHERE {key}", root.relation),

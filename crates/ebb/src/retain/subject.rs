@@ -54,11 +54,14 @@ pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: 
     Ok(())
 }
 
-/// A subject that failed is tried again at once; false when there is none that did.
+/// A subject that failed is tried again at once, and a warning that could not be delivered is made anew; false when there
+/// is neither.
 pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
     let (retain, version) = known(connection, policy).await?;
     let id = canonical(connection, &retain, id).await?.unwrap_or_else(|| id.to_owned());
-    let Some(deletion) = store::retry_subject(connection, policy, &id).await? else { return Ok(false) };
+    let failed = store::retry_subject(connection, policy, &id).await?;
+    let unwarned = store::retry_warning(connection, policy, &id).await?;
+    let Some(deletion) = failed.or(unwarned) else { return Ok(false) };
     let mut entry = Entry::new("retry", by);
     entry.policy = Some(policy.to_owned());
     entry.policy_version = Some(version);

@@ -22,7 +22,7 @@ pub(crate) use report::{
     table_size,
 };
 pub use subjects::{Deletion, Hold, OpenDeletion};
-pub(crate) use subjects::{call, deletion_of, hold_of, list_open, retry_subject};
+pub(crate) use subjects::{call, deletion_of, hold_of, list_open, retry_subject, retry_warning};
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -177,9 +177,23 @@ pub(crate) async fn any_held(connection: &mut PgConnection, policy: &str, ids: &
     Ok(sql!("any_held" scalar bool).bind(policy).bind(ids).fetch_one(connection).await?)
 }
 
-/// Positions of the subjects that have no open deletion.
-pub(crate) async fn not_open(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<Vec<i32>> {
-    Ok(sql!("not_open" scalar i32).bind(policy).bind(ids).fetch_all(connection).await?)
+/// Positions of the subjects whose soft delete has no open deletion, and the deletion of an earlier one that is open.
+pub(crate) async fn not_open(
+    connection: &mut PgConnection,
+    policy: &str,
+    ids: &[String],
+    since: &[Moment],
+) -> Result<Vec<(i32, Option<Uuid>)>> {
+    let query = sql!("not_open" as (i32, Option<Uuid>)).bind(policy).bind(ids).bind(since);
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// Locks open deletions, passing by those that somebody holds, and reads them again.
+pub(crate) async fn lock_open(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(sql!("lock_open" as Candidate).bind(ids).fetch_all(connection).await?)
 }
 
 /// Returns (deletion, subject, due) of what was opened.

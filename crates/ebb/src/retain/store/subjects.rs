@@ -80,6 +80,10 @@ pub(crate) async fn retry_subject(connection: &mut PgConnection, policy: &str, i
     Ok(sql!("retry_subject" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+pub(crate) async fn retry_warning(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Uuid>> {
+    Ok(sql!("retry_warning" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
 /// Calls one of the functions that everybody uses: the same rules whoever asks.
 pub(crate) async fn call<T>(connection: &mut PgConnection, sql: &'static str, arguments: &[Option<&str>]) -> Result<T>
 where
