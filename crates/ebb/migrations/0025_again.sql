@@ -1,6 +1,7 @@
 -- Subjects that are soft-deleted once more, and warnings that are tried once more: both are something new.
 
--- As before; a soft delete that is later than the one of an open deletion opens another. A deletion that was opened since this
+-- As before; a soft delete that is later than the one of an open deletion opens another, and of one that is taken back no column says
+-- any more that it is deleted. A deletion that was opened since this
 -- transaction began may be its own: Ebb's functions open it before they touch the row.
 CREATE OR REPLACE FUNCTION ebb.mark_subject(policy text, id text, moment timestamptz, tenant text, mirrors boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET lock_timeout = '200ms' AS $$
@@ -17,6 +18,9 @@ BEGIN
         UPDATE ebb.deletion d
         SET state = 'restored', closed_at = clock_timestamp(), closed_by = 'application', blocked = NULL, error = NULL
         WHERE d.id = opened;
+        IF $3 IS NULL AND $5 THEN
+            PERFORM ebb.touch_subject($1, 'revive', $2, NULL, NULL);
+        END IF;
         PERFORM ebb.note_subject('restore', $1, opened, 'application');
     END IF;
     IF isfinite($3) THEN

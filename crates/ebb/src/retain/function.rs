@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::compile::Compiled;
 use super::store;
-use super::store::rows::id_sql;
+use super::store::rows::{Standing, id_sql};
 use crate::Result;
 use crate::pg::{Ident, Literal};
 use crate::policy::Subjects;
@@ -92,6 +92,22 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         true => "NULL".to_owned(),
         false => format!("UPDATE {} AS n SET {mark} WHERE {key}", root.relation),
     };
+    // What the application took back itself: nothing says any more that it is deleted.
+    let standing = subjects.status.as_ref().map(|status| Standing {
+        column: Ident::new(&status.column),
+        deleted: status.deleted.clone(),
+        active: status.active.clone(),
+    });
+    let revive = list(vec![
+        standing.map(|standing| standing.revived()),
+        set(ident(&subjects.mirror.due), "NULL"),
+        set(ident(&subjects.mirror.notified), "NULL"),
+        set(ident(&subjects.mirror.attempted), "NULL"),
+    ]);
+    let revive = match revive.is_empty() {
+        true => "NULL".to_owned(),
+        false => format!("UPDATE {} AS n SET {revive} WHERE {key}", root.relation),
+    };
     let delete = list(vec![
         Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {})", root.time.value("$3", &root.zone))),
         deleted,
@@ -122,6 +138,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
                  WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
                  WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
                  WHEN 'mark' THEN {mark};
+                 WHEN 'revive' THEN {revive};
                  WHEN 'due' THEN UPDATE {relation} AS n SET {due} WHERE {key};
              END CASE;
              RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n WHERE {key} FOR UPDATE OF n;

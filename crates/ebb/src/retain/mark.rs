@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::compile::Compiled;
 use super::entry;
-use super::store::rows::{self, Doomed};
+use super::store::rows::{self, Doomed, RootRow};
 use super::store::{self, Candidate};
 use crate::Result;
 use crate::audit::Moment;
@@ -27,7 +27,7 @@ pub(crate) struct Mark {
     policy: String,
     compiled: Compiled,
     due: Option<Ident>,
-    status: Option<(Ident, String)>,
+    status: Option<rows::Standing>,
     /// Columns that say what became of an earlier deletion.
     told: Vec<Ident>,
     /// An index leads by the time of the soft delete.
@@ -51,7 +51,11 @@ enum Way {
 
 impl Mark {
     pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool) -> Self {
-        let status = subjects.status.as_ref().map(|status| (Ident::new(&status.column), status.deleted.clone()));
+        let status = subjects.status.as_ref().map(|status| rows::Standing {
+            column: Ident::new(&status.column),
+            deleted: status.deleted.clone(),
+            active: status.active.clone(),
+        });
         let due = subjects.mirror.due.as_ref().map(Ident::new);
         let told = [&subjects.mirror.notified, &subjects.mirror.attempted];
         let told = told.into_iter().flatten().map(Ident::new).collect();
@@ -121,7 +125,7 @@ impl Mark {
         if opened.is_empty() {
             return Ok((0, next));
         }
-        let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
+        let status = self.status.as_ref().map(|status| (&status.column, status.deleted.as_str()));
         self.mirror(connection, &opened, status, &self.told).await?;
         if !taken_back.is_empty() {
             self.record(batch, "restore", taken_back.len() as i64).await?;
@@ -146,28 +150,49 @@ impl Mark {
             moved = rows::out_of_step(connection, root, column, &ids, &due).await?;
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        let back: Vec<Uuid> = alive.into_iter().map(|at| page[at as usize].id).collect();
-        store::close_restored(connection, &back).await?;
-        self.keep_in_step(connection, moved.into_iter().map(|at| page[at as usize].id).collect()).await?;
-        if !back.is_empty() {
-            self.record(batch, "restore", back.len() as i64).await?;
+        let of = |found: Vec<i32>| found.into_iter().map(|at| page[at as usize].id).collect::<Vec<Uuid>>();
+        let back = self.take_back(connection, &of(alive)).await?;
+        self.keep_in_step(connection, &of(moved)).await?;
+        if back > 0 {
+            self.record(batch, "restore", back as i64).await?;
         }
         let next = if (page.len() as u64) < size { Way::Done } else { Way::Deletions(Some(last)) };
-        Ok((back.len() as u64, next))
+        Ok((back, next))
+    }
+
+    /// Closes deletions of subjects who live, and lets no column say that they do not. Rows that others hold come next time.
+    async fn take_back(&self, connection: &mut PgConnection, alive: &[Uuid]) -> Result<u64> {
+        let (open, rows) = self.lock(connection, alive).await?;
+        let back: Vec<&Candidate> =
+            rows.iter().filter(|row| row.deleted_at.is_none()).map(|row| &open[row.subject as usize]).collect();
+        store::close_restored(connection, &back.iter().map(|open| open.id).collect::<Vec<_>>()).await?;
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let ids = root.named(back.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let cleared: Vec<Ident> = self.due.iter().chain(&self.told).cloned().collect();
+        rows::as_role(connection, role).await?;
+        rows::unmirror(connection, root, &ids, self.status.as_ref(), &cleared).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok(back.len() as u64)
+    }
+
+    /// Locks open deletions and then their subjects' rows, passing by what others hold; rows say which deletion they are of.
+    async fn lock(&self, connection: &mut PgConnection, ids: &[Uuid]) -> Result<(Vec<Candidate>, Vec<RootRow>)> {
+        let open = store::lock_open(connection, ids).await?;
+        if open.is_empty() {
+            return Ok((open, Vec::new()));
+        }
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let named = root.named(open.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        rows::as_role(connection, role).await?;
+        let locked = rows::lock_roots(connection, root, &root.key, &named).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok((open, locked))
     }
 
     /// Due times move with the policy, with a tenant's terms and with holds: what mirrors them follows here.
-    async fn keep_in_step(&self, connection: &mut PgConnection, moved: Vec<Uuid>) -> Result<()> {
-        let open = store::lock_open(connection, &moved).await?;
-        if open.is_empty() {
-            return Ok(());
-        }
-        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
-        let ids = root.named(open.iter().map(|candidate| candidate.subject_id.as_str()))?;
-        rows::as_role(connection, role).await?;
-        let locked = rows::lock_roots(connection, root, &root.key, &ids).await?;
-        rows::back_from_role(connection, role).await?;
-        let deleted = locked.iter().filter(|row| row.deleted_at.is_some());
+    async fn keep_in_step(&self, connection: &mut PgConnection, moved: &[Uuid]) -> Result<()> {
+        let (open, rows) = self.lock(connection, moved).await?;
+        let deleted = rows.iter().filter(|row| row.deleted_at.is_some());
         let mine: Vec<Candidate> = deleted.map(|row| open[row.subject as usize].clone()).collect();
         self.mirror(connection, &mine, None, &[]).await
     }

@@ -21,8 +21,10 @@ pub(crate) use report::{
     report_below_default, report_deleted, report_erased, report_premature, report_span, review_due, review_since,
     table_size,
 };
-pub use subjects::{Deletion, Hold, OpenDeletion};
-pub(crate) use subjects::{call, deletion_of, hold_of, list_open, retry_subject, retry_warning};
+pub(crate) use subjects::{
+    Backlog, backlog, call, deletion_of, history_of, hold_of, list_open, list_waiting, retry_subject, retry_warning,
+};
+pub use subjects::{Deletion, Happened, Hold, OpenDeletion};
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};

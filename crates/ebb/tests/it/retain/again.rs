@@ -93,7 +93,7 @@ async fn a_delete_after_the_application_took_one_back_is_not_swallowed() {
 
 #[tokio::test]
 async fn columns_that_mirror_due_times_follow_the_policy_and_tenants() {
-    let mirror = "tenant = \"tenant_id\"\nmirror = { due = \"scheduled_deletion_at\" }";
+    let mirror = "tenant = \"tenant_id\"\ntenant_override = true\nmirror = { due = \"scheduled_deletion_at\" }";
     let ebb = Ebb::shop(mirror).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', id::text) FROM users").await;
     let differ = "SELECT count(*) FROM users u JOIN ebb.deletion d ON d.subject_id = u.id::text WHERE u.scheduled_deletion_at <> d.due_at";
@@ -113,6 +113,31 @@ async fn columns_that_mirror_due_times_follow_the_policy_and_tenants() {
     ebb.once("users:mark").await;
     assert_eq!(ebb.db.scalar::<i64>(differ).await, 0);
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM users WHERE scheduled_deletion_at = 'infinity'").await, 4);
+}
+
+#[tokio::test]
+async fn whoever_the_application_takes_back_looks_alive() {
+    for at_once in [false, true] {
+        let ebb = Ebb::shop(&format!(
+            "status = {{ column = \"status\", deleted = \"deleted\", active = \"active\" }}\nmark_at_once = {at_once}
+             mirror = {{ due = \"scheduled_deletion_at\", notified = \"deletion_notified_at\" }}"
+        ))
+        .await;
+        ebb.db
+            .execute("UPDATE users SET deleted_at = now() WHERE id < 3; SELECT ebb.delete_subject('users', '3')")
+            .await;
+        ebb.once("users:mark").await;
+        assert_eq!(ebb.list("id", "users WHERE status = 'deleted' AND scheduled_deletion_at > now()").await, "1,2,3");
+        ebb.db.execute("UPDATE users SET deleted_at = NULL WHERE id IN (1, 3)").await;
+        ebb.db.execute("UPDATE users SET deleted_at = NULL, status = 'suspended' WHERE id = 2").await;
+        ebb.once("users:mark").await;
+        assert_eq!(
+            ebb.list("id", "users WHERE status = 'active' AND scheduled_deletion_at IS NULL").await,
+            "1,3,4,5,6,7,8,9,10,11,12"
+        );
+        assert_eq!(ebb.list("id", "users WHERE status = 'suspended' AND scheduled_deletion_at IS NULL").await, "2");
+        assert_eq!(ebb.list("state", "ebb.deletion").await, "restored,restored,restored");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod own_terms;
 mod review;
 mod schema;
 mod sealed;
+mod standing;
 mod trees;
 mod warn;
 

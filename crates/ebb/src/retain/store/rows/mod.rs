@@ -13,7 +13,9 @@ pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, savepoint};
-pub(crate) use subjects::{Mirrored, Page, Seen, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted};
+pub(crate) use subjects::{
+    Mirrored, Page, Seen, Standing, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
+};
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 
 use sqlx::postgres::PgRow;

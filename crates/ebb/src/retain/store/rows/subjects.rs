@@ -184,6 +184,44 @@ pub(crate) async fn mirror(
     Ok(())
 }
 
+/// The column that says whether a subject is deleted, and what it says.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) column: Ident,
+    pub(crate) deleted: String,
+    pub(crate) active: String,
+}
+
+impl Standing {
+    /// Whoever lives again is active, unless the application says something else of it.
+    pub(crate) fn revived(&self) -> String {
+        let Self { column, deleted, active } = self;
+        let (deleted, active) = (Literal(deleted), Literal(active));
+        format!("{column} = CASE WHEN n.{column}::text = {deleted} THEN {active} ELSE n.{column} END")
+    }
+}
+
+/// Lets the columns of subjects who live say nothing of a deletion.
+pub(crate) async fn unmirror(
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    status: Option<&Standing>,
+    cleared: &[Ident],
+) -> Result<()> {
+    let mut set: Vec<String> = status.iter().map(|status| status.revived()).collect();
+    set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
+    if set.is_empty() || ids.is_empty() {
+        return Ok(());
+    }
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
+    Ok(())
+}
+
 /// Columns that say how a warning stands.
 #[derive(Debug, Clone)]
 pub(crate) struct Mirrored {
