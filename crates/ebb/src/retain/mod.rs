@@ -154,6 +154,14 @@ pub async fn list_waiting(
     store::list_waiting(connection, policy, limit).await
 }
 
+/// What was set for tenants of a policy, by the version that it made.
+pub async fn override_history(
+    connection: &mut PgConnection,
+    policy: &str,
+) -> Result<std::collections::HashMap<i64, serde_json::Value>> {
+    Ok(store::override_history(connection, policy).await?.into_iter().collect())
+}
+
 /// How the subjects of each policy stand, counted up to so many.
 pub(crate) async fn backlog(connection: &mut PgConnection, most: i64) -> Result<Vec<Backlog>> {
     store::backlog(connection, most).await

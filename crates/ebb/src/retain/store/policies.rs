@@ -95,6 +95,10 @@ pub(crate) async fn overrides(connection: &mut PgConnection, policy: &str) -> Re
     Ok(sql!("overrides" as Override).bind(policy).fetch_all(connection).await?)
 }
 
+pub(crate) async fn override_history(connection: &mut PgConnection, policy: &str) -> Result<Vec<(i64, Value)>> {
+    Ok(sql!("override_history" as (i64, Value)).bind(policy).fetch_all(connection).await?)
+}
+
 pub(crate) async fn put_override(
     connection: &mut PgConnection,
     (policy, tenant): (&str, &str),

@@ -1,6 +1,7 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
 mod again;
+mod along;
 mod at_once;
 mod events;
 mod gates;

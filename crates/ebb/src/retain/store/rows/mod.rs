@@ -12,9 +12,9 @@ pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
-pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, savepoint};
+pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
 pub(crate) use subjects::{
-    Mirrored, Page, Seen, Standing, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
+    Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
 };
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 
@@ -138,7 +138,7 @@ impl SoftDelete {
 }
 
 /// A subject's own row, locked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RootRow {
     pub(crate) subject: i32,
     pub(crate) values: Vec<Option<String>>,
