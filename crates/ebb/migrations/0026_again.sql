@@ -129,10 +129,15 @@ BEGIN
     PERFORM FROM ebb.gate g
     WHERE g.relations && ARRAY(SELECT r.relation FROM ebb.reach r WHERE r.policy = place_hold.policy)
     ORDER BY g.policy FOR UPDATE;
+    -- One that is over counts no more.
+    UPDATE ebb.hold h SET lifted_at = h.until
+    WHERE h.policy = place_hold.policy AND h.subject_id = root.id AND h.lifted_at IS NULL AND h.until <= ebb.now();
     INSERT INTO ebb.hold AS h (policy, subject_id, reason, until, placed_at, placed_by)
     VALUES (policy, root.id, reason, until, ebb.now(), by)
     ON CONFLICT (policy, subject_id) WHERE lifted_at IS NULL
-    DO UPDATE SET reason = EXCLUDED.reason, until = EXCLUDED.until, placed_by = EXCLUDED.placed_by
+    DO UPDATE SET until = CASE WHEN h.until IS NOT NULL AND EXCLUDED.until IS NOT NULL THEN GREATEST(h.until, EXCLUDED.until) END,
+        reason = CASE WHEN h.reason = EXCLUDED.reason THEN h.reason ELSE h.reason || '; ' || EXCLUDED.reason END,
+        placed_by = CASE WHEN h.placed_by = EXCLUDED.placed_by THEN h.placed_by ELSE h.placed_by || ', ' || EXCLUDED.placed_by END
     RETURNING h.id INTO placed;
     PERFORM ebb.note_subject('hold', policy, (SELECT d.id FROM ebb.deletion d WHERE d.policy = place_hold.policy
         AND d.subject_id = root.id AND d.state IN ('pending', 'warned', 'erasing', 'failed')), by,
