@@ -473,12 +473,31 @@ struct Version {
     enabled: bool,
     stopped: Option<String>,
     changes: Vec<Difference>,
+    /// What was set for a tenant, where that made the version.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    of_tenant: Option<serde_json::Value>,
     spec: Spec,
+}
+
+/// An override in words.
+fn in_words(of_tenant: &serde_json::Value) -> String {
+    let mut words = Vec::new();
+    for (key, value) in of_tenant.as_object().into_iter().flatten() {
+        match value {
+            _ if key == "tenant" => {}
+            serde_json::Value::Null => {}
+            value if key == "unset" && value == true => words.push("the policy's again".to_owned()),
+            value => words.push(format!("{key} = {}", toml(value))),
+        }
+    }
+    let tenant = of_tenant.get("tenant").and_then(|tenant| tenant.as_str()).unwrap_or_default();
+    format!("tenant {tenant}: {}", words.join(", "))
 }
 
 async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
     let mut tx = context.begin().await?;
     let versions = policy::store::history(&mut tx, name).await?;
+    let mut overrides = ebb::retain::override_history(&mut tx, name).await?;
     if versions.is_empty() {
         policy::store::find(&mut tx, name).await?;
     }
@@ -490,7 +509,9 @@ async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
             let before = versions.get(i + 1).filter(|before| before.kind == stored.kind);
             let changes = differences(before, stored);
             let Stored { kind, version, changed_at, changed_by, source, enabled, stopped, spec, .. } = stored.clone();
-            Version { kind, version, changed_at, changed_by, source, enabled, stopped, changes, spec }
+            let of_tenant = if kind == Kind::Retain { overrides.remove(&version) } else { None };
+            let source = if of_tenant.is_some() { "runtime".to_owned() } else { source };
+            Version { kind, version, changed_at, changed_by, source, enabled, stopped, changes, of_tenant, spec }
         })
         .collect();
     if json {
@@ -502,6 +523,9 @@ async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
         say!("version {}  {}  {}  ({from})", version.version, output::time(version.changed_at), version.changed_by);
         for change in &version.changes {
             say!("    {change}");
+        }
+        if let Some(of_tenant) = &version.of_tenant {
+            say!("    {}", in_words(of_tenant));
         }
     }
     Ok(Outcome::Done)

@@ -159,6 +159,9 @@ fn print(finished: &Finished) {
         .map(|run| {
             let took = human(Duration::from_millis(run.took.as_millis() as u64));
             let note = match (run.status, &run.note) {
+                (Status::Success, _) if run.skipped > 0 && run.unit.starts_with("erase/") => {
+                    format!("{} passed by, held by others or failed: ebb show {}", run.skipped, run.policy)
+                }
                 (Status::Success, _) if run.skipped > 0 => format!("{} rows held by others", run.skipped),
                 (_, note) => note.clone().unwrap_or_default(),
             };

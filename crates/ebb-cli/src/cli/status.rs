@@ -194,13 +194,17 @@ fn details(policy: &PolicyStatus, status: &Status) {
         let waiting = output::plural(policy.unwarned, "subject");
         say!("  {waiting} could not be warned and will not be erased: ebb event list --state dead");
     }
+    if policy.blocked > 0 {
+        let waiting = output::plural(policy.blocked, "subject");
+        say!("  {waiting} would be due and cannot go: ebb show {}", policy.policy);
+    }
     if let Some(problem) = &policy.problem {
         say!("  could not look at its table: {problem}");
     }
     if policy.stuck > 0 {
         let last = policy.stuck_error.as_ref().map_or(String::new(), |error| format!(": {error}"));
         say!("  {} could not be erased{last}", output::plural(policy.stuck, "subject"));
-        say!("  try one again, once the cause is gone: ebb retry {} ID", policy.policy);
+        say!("  which: ebb show {0}; again, once the cause is gone: ebb retry {0} ID", policy.policy);
     }
     if policy.state == "disabled" {
         say!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));
@@ -243,7 +247,8 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
             text.push_str(&format!(", {} rows/s", words::about(rate as u64, false)));
         }
         if run.skipped > 0 {
-            text.push_str(&format!(", {} held by others", run.skipped));
+            let by = if unit.chore == "erase" { "passed by, held by others or failed" } else { "held by others" };
+            text.push_str(&format!(", {} {by}", run.skipped));
         }
         // What the brake says is said above, and that observing deletes nothing is known.
         if let Some(error) = run.error.as_ref().filter(|_| !["braked", "observed"].contains(&run.status.as_str())) {
@@ -263,7 +268,7 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     }
     if unit.pending_is == Some("last_known") {
         let when = unit.counted_at.map(|at| words::relative(at, status.policy_time)).unwrap_or_default();
-        said.push(format!("counting takes too long now; the number in brackets is from {when}"));
+        said.push(format!("not counted now; the number in brackets is from {when}"));
     }
     if let Some(shape) = &unit.shape {
         said.push(shape.clone());

@@ -48,12 +48,15 @@ pub(crate) struct HoldArgs {
 pub(crate) struct ShowArgs {
     /// The policy.
     policy: String,
-    /// The subject.
-    id: String,
+    /// The subject; without one, those of the policy that wait for something.
+    id: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
+
+/// How many subjects a list shows.
+const LISTED: i64 = 200;
 
 pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
@@ -67,7 +70,10 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
         return Ok(Outcome::Done);
     }
     tx.commit().await?;
-    say!("soft-deleted; it will be erased {}", when(due));
+    match due == Moment::INFINITY {
+        true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {id}"),
+        false => say!("soft-deleted; it will be erased {}", when(due)),
+    }
     say!("until then: ebb restore {policy} {id}");
     Ok(Outcome::Done)
 }
@@ -149,13 +155,14 @@ pub(crate) async fn retry(context: &Context, subject: Subject) -> Result<Outcome
             .with_hint(format!("ebb show {policy} {id}")));
     }
     tx.commit().await?;
-    say!("it is tried again by the next run: ebb trigger {policy}:erase");
+    say!("it is tried again by the next run: ebb trigger {policy}");
     Ok(Outcome::Done)
 }
 
 pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
+    let Some(id) = &args.id else { return waiting(context, &args).await };
     let mut tx = context.begin().await?;
-    let shown = retain::show(&mut tx, &args.policy, &args.id).await?;
+    let shown = retain::show(&mut tx, &args.policy, id).await?;
     tx.rollback().await?;
     if args.json {
         output::json(&shown)?;
@@ -209,7 +216,40 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
     for (table, count) in &shown.would_unlink {
         line("unlinks", format!("{table}: {}", output::plural(*count, "row")));
     }
+    for happened in &shown.history {
+        let by = happened.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+        let note = happened.note.as_ref().map_or(String::new(), |note| format!(": {note}"));
+        line("history", format!("{} {}{by}{note}", output::time(happened.at), happened.what));
+    }
     output::table(&["", ""], rows, "");
+    Ok(Outcome::Done)
+}
+
+/// Subjects of a policy that failed, are on hold, or wait for something else although their time has come.
+async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
+    let mut tx = context.begin().await?;
+    if !retain::policies(&mut tx).await?.contains(&args.policy) {
+        return Err(Error::unknown(format!("policy {} is not about subjects", args.policy))
+            .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them"));
+    }
+    let found = retain::list_waiting(&mut tx, Some(&args.policy), LISTED).await?;
+    tx.rollback().await?;
+    if args.json {
+        output::json(&found)?;
+        return Ok(Outcome::Done);
+    }
+    let rows = found.iter().map(|open| {
+        let deletion = &open.deletion;
+        let hold = deletion.hold_reason.as_ref().map(|reason| format!("on hold: {reason}"));
+        let failed = deletion.error.as_ref().filter(|_| deletion.state == "failed").cloned();
+        let why = failed.or(hold).or_else(|| deletion.blocked.clone()).unwrap_or_default();
+        let id = deletion.subject_id.clone().unwrap_or_default();
+        vec![id, deletion.state.clone(), output::time(deletion.due_at), why]
+    });
+    output::table(&["subject", "state", "due", "waits"], rows.collect(), "no subject waits for anything");
+    if found.len() as i64 == LISTED {
+        say!("there may be more");
+    }
     Ok(Outcome::Done)
 }
 

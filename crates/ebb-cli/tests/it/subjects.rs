@@ -19,6 +19,31 @@ const TABLES: &str = "
     INSERT INTO notifications SELECT n, 1, 'sent', now() - n * interval '10 days' FROM generate_series(1, 20) n";
 
 #[tokio::test]
+async fn history_says_what_an_override_changed_and_show_who_waits() {
+    let db = database().await;
+    db.execute("CREATE TABLE people (id int PRIMARY KEY, tenant_id text, deleted_at timestamptz); INSERT INTO people VALUES (1, 'acme', NULL), (2, 'acme', NULL)")
+        .await;
+    let policy = "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+                  tenant = \"tenant_id\"\ntenant_override = true\n";
+    let shell = Shell::new(&db, policy);
+    shell.ok(&["apply", "--yes"]);
+    shell.ok(&["policy", "override", "people", "acme", "--retention", "120d", "--by", "ann"]);
+    shell.ok(&["policy", "override", "people", "acme", "--unset", "--by", "bob"]);
+    let history = shell.ok(&["policy", "history", "people"]);
+    let told = |by: &str, what: &str| history.contains(by) && history.contains(what);
+    assert!(told("ann  (runtime)", "tenant acme: enabled = true, retention = \"120d\""), "{history}");
+    assert!(told("bob  (runtime)", "tenant acme: the policy's again"), "{history}");
+    assert!(shell.ok(&["show", "people"]).contains("no subject waits for anything"));
+    shell.ok(&["hold", "people", "1", "--reason", "court", "--by", "legal"]);
+    assert!(shell.ok(&["delete", "people", "1", "--by", "ann"]).contains("it will not be erased as things stand"));
+    let waits = shell.ok(&["show", "people"]);
+    assert!(waits.contains("on hold: court"), "{waits}");
+    let shown = shell.ok(&["show", "people", "1"]);
+    assert!(shown.contains("deleted by ann") && shown.contains("hold by legal: court"), "{shown}");
+    assert!(shell.fails(2, &["show", "nobody"]).contains("is not about subjects"));
+}
+
+#[tokio::test]
 async fn the_seven_policies_and_one_subject() {
     let db = database().await;
     db.execute(TABLES).await;

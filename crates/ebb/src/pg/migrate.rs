@@ -53,6 +53,7 @@ const MIGRATIONS: &[Migration] = migrations![
     25 "0025_subjects",
     26 "0026_kept",
     27 "0027_proven",
+    28 "0028_again",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

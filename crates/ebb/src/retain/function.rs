@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::compile::Compiled;
 use super::store;
-use super::store::rows::id_sql;
+use super::store::rows::{Standing, id_sql};
 use crate::Result;
 use crate::pg::{Ident, Literal};
 use crate::policy::Subjects;
@@ -94,11 +94,32 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         Some(columns) => (status(&columns.deleted), status(&columns.active)),
         None => (None, None),
     };
-    // What the application soft-deleted itself: only what mirrors it.
-    let mark = list(vec![deleted.clone(), set(ident(&subjects.mirror.due), "$4")]);
+    // What the application soft-deleted itself: only what mirrors it, and nothing of a deletion before it.
+    let mark = list(vec![
+        deleted.clone(),
+        set(ident(&subjects.mirror.due), "$4"),
+        set(ident(&subjects.mirror.notified), "NULL"),
+        set(ident(&subjects.mirror.attempted), "NULL"),
+    ]);
     let mark = match mark.is_empty() {
         true => "NULL".to_owned(),
         false => format!("UPDATE {} AS n SET {mark} WHERE {key}", root.relation),
+    };
+    // What the application took back itself: nothing says any more that it is deleted.
+    let standing = subjects.status.as_ref().map(|status| Standing {
+        column: Ident::new(&status.column),
+        deleted: status.deleted.clone(),
+        active: status.active.clone(),
+    });
+    let revive = list(vec![
+        standing.map(|standing| standing.revived()),
+        set(ident(&subjects.mirror.due), "NULL"),
+        set(ident(&subjects.mirror.notified), "NULL"),
+        set(ident(&subjects.mirror.attempted), "NULL"),
+    ]);
+    let revive = match revive.is_empty() {
+        true => "NULL".to_owned(),
+        false => format!("UPDATE {} AS n SET {revive} WHERE {key}", root.relation),
     };
     let delete = list(vec![
         Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {})", root.time.value("$3", &root.zone))),
@@ -133,6 +154,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
                  WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
                  WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
                  WHEN 'mark' THEN {mark};
+                 WHEN 'revive' THEN {revive};
                  WHEN 'due' THEN UPDATE {relation} AS n SET {due} WHERE {key};
              END CASE;
              RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n WHERE {key} FOR UPDATE OF n;

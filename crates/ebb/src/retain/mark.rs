@@ -1,16 +1,20 @@
 //! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
-//! Invariant: a deletion that is open stays as it is; marking only adds what is missing and closes what was taken back.
+//! Invariants: a deletion that is open for the soft delete that is there stays as it is; marking only adds what is missing
+//! and closes what was taken back, also when it was soft-deleted again since; columns that mirror due times follow them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed};
-use super::{entry, store};
+use super::entry;
+use super::store::rows::{self, Doomed, RootRow};
+use super::store::{self, Candidate};
 use crate::Result;
 use crate::audit::Moment;
 use crate::pg::Ident;
@@ -23,7 +27,9 @@ pub(crate) struct Mark {
     policy: String,
     compiled: Compiled,
     due: Option<Ident>,
-    status: Option<(Ident, String)>,
+    status: Option<rows::Standing>,
+    /// Columns that say what became of an earlier deletion.
+    told: Vec<Ident>,
     /// An index leads by the time of the soft delete.
     by_time: bool,
     way: Way,
@@ -45,9 +51,16 @@ enum Way {
 
 impl Mark {
     pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool) -> Self {
-        let status = subjects.status.as_ref().map(|status| (Ident::new(&status.column), status.deleted.clone()));
+        let status = subjects.status.as_ref().map(|status| rows::Standing {
+            column: Ident::new(&status.column),
+            deleted: status.deleted.clone(),
+            active: status.active.clone(),
+        });
         let due = subjects.mirror.due.as_ref().map(Ident::new);
-        Self { policy: policy.to_owned(), compiled, due, status, by_time, way: Way::Rows(Arc::default(), 0), opened: 0 }
+        let told = [&subjects.mirror.notified, &subjects.mirror.attempted];
+        let told = told.into_iter().flatten().map(Ident::new).collect();
+        let way = Way::Rows(Arc::default(), 0);
+        Self { policy: policy.to_owned(), compiled, due, status, told, by_time, way, opened: 0 }
     }
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
@@ -76,8 +89,18 @@ impl Mark {
         }
         let to = page.ids.len().min(from + size as usize);
         let (ids, next) = (&page.ids[from..to], Way::Rows(page.clone(), to));
+        let found = store::not_open(connection, &self.policy, ids, &page.since[from..to]).await?;
+        // Deletions are locked before their subjects' rows, as everybody does it.
+        let earlier: Vec<Uuid> = found.iter().filter_map(|(_, earlier)| *earlier).collect();
+        let earlier = store::lock_open(connection, &earlier).await?;
         let mut missing = Doomed::with(columns);
-        for at in store::not_open(connection, &self.policy, ids).await? {
+        let mut over: HashMap<i32, Uuid> = HashMap::new();
+        for (at, open) in found {
+            match open {
+                Some(open) if !earlier.iter().any(|locked| locked.id == open) => continue,
+                Some(open) => over.extend([(at, open)]),
+                None => {}
+            }
             missing.push(rows::id_parts(&ids[at as usize], columns)?, at);
         }
         if missing.is_empty() {
@@ -88,44 +111,107 @@ impl Mark {
         let locked = rows::lock_roots(connection, root, &root.key, &missing).await?;
         rows::back_from_role(connection, role.as_ref()).await?;
         let mut deleted = rows::Seen::default();
+        let mut taken_back = Vec::new();
         for row in locked {
             if let Some(deleted_at) = row.deleted_at {
                 deleted.ids.push(ids[row.subject as usize].clone());
                 deleted.deleted_at.push(deleted_at);
                 deleted.tenants.push(row.tenant);
+                taken_back.extend(over.get(&row.subject).copied());
             }
         }
+        store::close_restored(connection, &taken_back).await?;
         let opened = store::open_deletions(connection, &self.policy, &deleted).await?;
         if opened.is_empty() {
             return Ok((0, next));
         }
-        let named = root.named(opened.iter().map(|candidate| candidate.subject_id.as_str()))?;
-        let due: Vec<Moment> = opened.iter().map(|candidate| candidate.due_at).collect();
-        rows::as_role(connection, role.as_ref()).await?;
-        let status = self.status.as_ref().map(|(column, value)| (column, value.as_str()));
-        rows::mirror(connection, root, &named, self.due.as_ref().map(|column| (column, &due[..])), status).await?;
-        rows::back_from_role(connection, role.as_ref()).await?;
+        let status = self.status.as_ref().map(|status| (&status.column, status.deleted.as_str()));
+        self.mirror(connection, &opened, status, &self.told).await?;
+        if !taken_back.is_empty() {
+            self.record(batch, "restore", taken_back.len() as i64).await?;
+        }
         self.record(batch, "mark", opened.len() as i64).await?;
         self.opened += opened.len() as u64;
         Ok((opened.len() as u64, next))
     }
 
-    /// Closes deletions whose soft delete the application has taken back.
+    /// Closes deletions whose soft delete the application has taken back; of the others, due times are mirrored.
     async fn close(&mut self, batch: &mut Batch, after: Option<String>, size: u64) -> Result<(u64, Way)> {
         let connection = batch.connection();
         let page = store::open_page(connection, &self.policy, after.as_deref(), size).await?;
         let Some(last) = page.last().map(|candidate| candidate.subject_id.clone()) else { return Ok((0, Way::Done)) };
-        let ids = self.compiled.root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let root = &self.compiled.root;
+        let ids = root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let alive = rows::alive(connection, &self.compiled.root, &ids).await?;
+        let alive = rows::alive(connection, root, &ids).await?;
+        let mut moved = Vec::new();
+        if let Some(column) = &self.due {
+            let due: Vec<Moment> = page.iter().map(|candidate| candidate.due_at).collect();
+            moved = rows::out_of_step(connection, root, column, &ids, &due).await?;
+        }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        let back: Vec<Uuid> = alive.into_iter().map(|at| page[at as usize].id).collect();
-        store::close_restored(connection, &back).await?;
-        if !back.is_empty() {
-            self.record(batch, "restore", back.len() as i64).await?;
+        let of = |found: Vec<i32>| found.into_iter().map(|at| page[at as usize].id).collect::<Vec<Uuid>>();
+        let back = self.take_back(connection, &of(alive)).await?;
+        self.keep_in_step(connection, &of(moved)).await?;
+        if back > 0 {
+            self.record(batch, "restore", back as i64).await?;
         }
         let next = if (page.len() as u64) < size { Way::Done } else { Way::Deletions(Some(last)) };
-        Ok((back.len() as u64, next))
+        Ok((back, next))
+    }
+
+    /// Closes deletions of subjects who live, and lets no column say that they do not. Rows that others hold come next time.
+    async fn take_back(&self, connection: &mut PgConnection, alive: &[Uuid]) -> Result<u64> {
+        let (open, rows) = self.lock(connection, alive).await?;
+        let back: Vec<&Candidate> =
+            rows.iter().filter(|row| row.deleted_at.is_none()).map(|row| &open[row.subject as usize]).collect();
+        store::close_restored(connection, &back.iter().map(|open| open.id).collect::<Vec<_>>()).await?;
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let ids = root.named(back.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let cleared: Vec<Ident> = self.due.iter().chain(&self.told).cloned().collect();
+        rows::as_role(connection, role).await?;
+        rows::unmirror(connection, root, &ids, self.status.as_ref(), &cleared).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok(back.len() as u64)
+    }
+
+    /// Locks open deletions and then their subjects' rows, passing by what others hold; rows say which deletion they are of.
+    async fn lock(&self, connection: &mut PgConnection, ids: &[Uuid]) -> Result<(Vec<Candidate>, Vec<RootRow>)> {
+        let open = store::lock_open(connection, ids).await?;
+        if open.is_empty() {
+            return Ok((open, Vec::new()));
+        }
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let named = root.named(open.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        rows::as_role(connection, role).await?;
+        let locked = rows::lock_roots(connection, root, &root.key, &named).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok((open, locked))
+    }
+
+    /// Due times move with the policy, with a tenant's terms and with holds: what mirrors them follows here.
+    async fn keep_in_step(&self, connection: &mut PgConnection, moved: &[Uuid]) -> Result<()> {
+        let (open, rows) = self.lock(connection, moved).await?;
+        let deleted = rows.iter().filter(|row| row.deleted_at.is_some());
+        let mine: Vec<Candidate> = deleted.map(|row| open[row.subject as usize].clone()).collect();
+        self.mirror(connection, &mine, None, &[]).await
+    }
+
+    /// Writes what columns say of deletions whose subjects' rows are locked.
+    async fn mirror(
+        &self,
+        connection: &mut PgConnection,
+        open: &[Candidate],
+        status: Option<(&Ident, &str)>,
+        cleared: &[Ident],
+    ) -> Result<()> {
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let ids = root.named(open.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let due: Vec<Moment> = open.iter().map(|candidate| candidate.due_at).collect();
+        let due = self.due.as_ref().map(|column| (column, &due[..]));
+        rows::as_role(connection, role).await?;
+        rows::mirror(connection, root, &ids, due, status, cleared).await?;
+        rows::back_from_role(connection, role).await
     }
 
     async fn record(&self, batch: &mut Batch, action: &str, rows: i64) -> Result<()> {

@@ -40,7 +40,8 @@ pub use report::{Deleted, Erased, Premature, Report, report};
 pub(crate) use review::observe;
 pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
-pub use store::{Deletion, Hold, OpenDeletion};
+pub(crate) use store::Backlog;
+pub use store::{Deletion, Happened, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
@@ -149,6 +150,28 @@ pub async fn policies(connection: &mut PgConnection) -> Result<Vec<String>> {
 /// Open deletions of a policy, or of all: stuck ones first, then the soonest due.
 pub async fn list_open(connection: &mut PgConnection, policy: Option<&str>, limit: i64) -> Result<Vec<OpenDeletion>> {
     store::list_open(connection, policy, limit).await
+}
+
+/// Open deletions of a policy, or of all, that wait for something: what failed first, then the soonest due.
+pub async fn list_waiting(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+) -> Result<Vec<OpenDeletion>> {
+    store::list_waiting(connection, policy, limit).await
+}
+
+/// What was set for tenants of a policy, by the version that it made.
+pub async fn override_history(
+    connection: &mut PgConnection,
+    policy: &str,
+) -> Result<std::collections::HashMap<i64, serde_json::Value>> {
+    Ok(store::override_history(connection, policy).await?.into_iter().collect())
+}
+
+/// How the subjects of each policy stand, counted up to so many.
+pub(crate) async fn backlog(connection: &mut PgConnection, most: i64) -> Result<Vec<Backlog>> {
+    store::backlog(connection, most).await
 }
 
 /// The tree that was approved for a policy.

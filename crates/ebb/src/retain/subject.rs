@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::compile;
-use super::store::{self, Deletion, Hold};
+use super::store::{self, Deletion, Happened, Hold};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Policy, Retain};
 use crate::{Error, Result, policy};
@@ -54,11 +54,14 @@ pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: 
     Ok(())
 }
 
-/// A subject that failed is tried again at once; false when there is none that did.
+/// A subject that failed is tried again at once, and a warning that could not be delivered is made anew; false when there
+/// is neither.
 pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
     let (retain, version) = known(connection, policy).await?;
     let id = canonical(connection, &retain, id).await?.unwrap_or_else(|| id.to_owned());
-    let Some(deletion) = store::retry_subject(connection, policy, &id).await? else { return Ok(false) };
+    let failed = store::retry_subject(connection, policy, &id).await?;
+    let unwarned = store::retry_warning(connection, policy, &id).await?;
+    let Some(deletion) = failed.or(unwarned) else { return Ok(false) };
     let mut entry = Entry::new("retry", by);
     entry.policy = Some(policy.to_owned());
     entry.policy_version = Some(version);
@@ -85,7 +88,12 @@ pub struct Shown {
     pub would_erase: BTreeMap<String, u64>,
     /// What would only lose its link, by table.
     pub would_unlink: BTreeMap<String, u64>,
+    /// What became of it so far, the earliest first.
+    pub history: Vec<Happened>,
 }
+
+/// How much of a subject's history is shown.
+const HISTORY: i64 = 100;
 
 /// Looks at a subject; changes nothing.
 pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Shown> {
@@ -99,6 +107,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
         return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
     }
     let hold = store::hold_of(connection, policy, &id).await?;
+    let history = store::history_of(connection, policy, &id, HISTORY).await?;
     let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
     if exists {
         let compiled = compile::compile(connection, &retain, subjects).await?;
@@ -110,7 +119,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
             }
         }
     }
-    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, hold, would_erase, would_unlink })
+    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, hold, would_erase, would_unlink, history })
 }
 
 /// The id as the table writes it; none when there is no such row. The row is locked until the transaction ends.

@@ -29,7 +29,9 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
     if elsewhere {
         remove(connection, policy.name.as_str()).await?;
     }
-    let mirrors = subjects.status.is_some() || subjects.mirror.due.is_some();
+    let mirror = &subjects.mirror;
+    let mirrors = [&mirror.due, &mirror.notified, &mirror.attempted].iter().any(|column| column.is_some());
+    let mirrors = mirrors || subjects.status.is_some();
     store::define(connection, definition(&name, policy.name.as_str(), compiled, mirrors)).await?;
     if there && !elsewhere {
         return Ok(());

@@ -174,10 +174,11 @@ impl Warn {
         let locked = rows::lock_roots(connection, &self.compiled.root, &self.read, &ids).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         self.skipped += (found.len() - locked.len()) as u64;
-        // What the application took back itself is marking's to close.
+        // What the application took back itself is marking's to close, also where it was deleted again since.
+        let root = &self.compiled.root;
         let mine: Vec<(&Announced, &[Option<String>])> = locked
             .iter()
-            .filter(|row| row.deleted_at.is_some())
+            .filter(|row| row.deleted_at.is_some_and(|at| !root.is_later(at, found[row.subject as usize].deleted_at)))
             .map(|row| (&found[row.subject as usize], &row.values[self.compiled.root.key.len()..]))
             .collect();
         let announced: Vec<&Announced> = mine.iter().map(|(one, _)| *one).collect();

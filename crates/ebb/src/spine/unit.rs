@@ -46,6 +46,15 @@ impl ChoreKind {
             ChoreKind::Schedule => "schedule",
         }
     }
+
+    /// Its turn among the chores of one policy, where one makes work for the next: a subject is noticed, warned, erased.
+    pub(crate) fn turn(self) -> u8 {
+        match self {
+            ChoreKind::Warn => 1,
+            ChoreKind::Erase => 2,
+            _ => 0,
+        }
+    }
 }
 
 impl fmt::Display for ChoreKind {

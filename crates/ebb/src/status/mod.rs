@@ -15,6 +15,7 @@ use crate::expire::due::Clock;
 use crate::pg::Database;
 use crate::plan::survey::{self, Surveyed};
 use crate::policy::{Expire, Kind, Policy};
+use crate::retain::Backlog;
 use crate::schedule::EventsStatus;
 use crate::spine::metrics;
 use crate::{Engine, Error, Result, gate, pg};
@@ -26,6 +27,8 @@ pub(crate) use store::{Look, PolicyRow, UnitRow, clocks, nodes, policies, units}
 const LOOK_FOR: Duration = Duration::from_secs(8);
 /// Unsealed records are counted no further.
 const COUNT_UNSEALED: i64 = 100_000;
+/// Due subjects of a policy are counted no further.
+const COUNT_SUBJECTS: i64 = 100_000;
 
 /// How everything stands.
 #[derive(Debug, Clone, Serialize)]
@@ -63,6 +66,8 @@ pub struct PolicyStatus {
     pub remedy: Option<String>,
     /// Subjects that wait because their warning could not be delivered.
     pub unwarned: u64,
+    /// Subjects whose time has come and that wait for something: a hold, `unless`, a warning.
+    pub blocked: u64,
     /// How often it runs.
     pub cadence: Option<String>,
     /// Its version.
@@ -198,6 +203,7 @@ impl Engine {
         let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
         let blocked_by = audit::blocker(&mut tx).await?.map(|blocker| blocker.to_string());
         let stuck = crate::retain::stuck(&mut tx).await?;
+        let subjects = crate::retain::backlog(&mut tx, COUNT_SUBJECTS).await?;
         tx.commit().await?;
 
         let until = Instant::now() + LOOK_FOR;
@@ -221,6 +227,11 @@ impl Engine {
                 (status.stuck, status.stuck_error) = (count.unsigned_abs(), error);
             }
         }
+        for backlog in subjects {
+            if let Some(status) = shown.iter_mut().find(|status| status.policy == backlog.policy) {
+                status.with_subjects(backlog);
+            }
+        }
         // In the order of the units: by policy.
         let own = ["audit", "events", "keep"].into_iter().filter_map(|ours| by_policy.remove(ours)).flatten().collect();
         let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by };
@@ -234,7 +245,10 @@ impl Engine {
         units: Vec<UnitStatus>,
         until: Option<Instant>,
     ) -> Result<PolicyStatus> {
-        let policy = row.expire();
+        let policy = match row.expire() {
+            Err(error) => self.by_age(&row).await?.ok_or(error),
+            expire => expire,
+        };
         let mut status = PolicyStatus {
             kind: row.kind,
             policy: row.name,
@@ -242,6 +256,7 @@ impl Engine {
             reason: row.reason,
             remedy: row.remedy,
             unwarned: 0,
+            blocked: 0,
             cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()).or_else(|| calendar(&row.spec)),
             version: row.version,
             changed_at: row.changed_at,
@@ -252,9 +267,9 @@ impl Engine {
             stuck: 0,
             stuck_error: None,
         };
-        // Only expire has rows to count; what other kinds say about themselves is stored with their units.
-        let counts = status.state != "disabled" && status.kind == Kind::Expire.as_str();
-        let Some(until) = until.filter(|_| counts) else { return Ok(status) };
+        // Only sweeps have rows to count; what other kinds say about themselves is stored with their units.
+        let sweeps = status.kind == Kind::Expire.as_str() || policy.is_ok();
+        let Some(until) = until.filter(|_| sweeps && status.state != "disabled") else { return Ok(status) };
         let seen = match policy {
             Ok(policy) => look_at(self.database(), &policy, until).await,
             Err(error) => Err(error),
@@ -266,6 +281,36 @@ impl Engine {
             Err(error) => status.problem = Some(error.to_string()),
         }
         Ok(status)
+    }
+}
+
+impl Engine {
+    /// Retention by age as the sweep that it is; none for other policies, or where it cannot be one now.
+    async fn by_age(&self, row: &PolicyRow) -> Result<Option<Expire>> {
+        let Ok(Policy::Retain(retain)) = row.policy() else { return Ok(None) };
+        let mut tx = self.database().read().await?;
+        match crate::retain::as_expire(&mut tx, &retain).await {
+            Err(error) if error.is_unavailable() => Err(error),
+            found => Ok(found.ok().flatten()),
+        }
+    }
+}
+
+impl PolicyStatus {
+    /// What erasing has before it: of the other chores nothing is counted.
+    fn with_subjects(&mut self, backlog: Backlog) {
+        self.blocked = backlog.blocked.unsigned_abs();
+        if !self.units.iter().any(|unit| unit.chore == "erase") {
+            self.units.push(UnitStatus::new("erase", &self.policy, &backlog.relation));
+        }
+        for unit in &mut self.units {
+            let erases = unit.chore == "erase";
+            let all = backlog.due + backlog.blocked < COUNT_SUBJECTS;
+            unit.pending = erases.then_some(backlog.due.unsigned_abs());
+            unit.pending_is = erases.then_some(if all { "counted" } else { "estimated" });
+            unit.counted_at = None;
+            unit.oldest_due = backlog.oldest_due.filter(|_| erases);
+        }
     }
 }
 
@@ -344,14 +389,19 @@ fn join(policy: &str, stored: Vec<UnitStatus>, seen: Vec<Seen>) -> Vec<UnitStatu
 }
 
 impl PolicyRow {
-    /// The expire policy that this row is.
-    pub(crate) fn expire(&self) -> Result<Expire> {
+    /// The policy that this row is.
+    fn policy(&self) -> Result<Policy> {
         let kind = Kind::parse(&self.kind).map_err(|invalid| Error::config(invalid.message))?;
         let spec = self.spec.as_object().cloned().unwrap_or_default();
-        match Policy::parse(kind, &self.name, &spec) {
-            Ok(Policy::Expire(expire)) => Ok(expire),
-            Ok(_) => Err(Error::config(format!("policy {} is not about a table", self.name))),
-            Err(errors) => Err(Error::config(format!("policy {}: {errors}", self.name))),
+        let parsed = Policy::parse(kind, &self.name, &spec);
+        parsed.map_err(|errors| Error::config(format!("policy {}: {errors}", self.name)))
+    }
+
+    /// The expire policy that this row is.
+    pub(crate) fn expire(&self) -> Result<Expire> {
+        match self.policy()? {
+            Policy::Expire(expire) => Ok(expire),
+            _ => Err(Error::config(format!("policy {} is not about a table", self.name))),
         }
     }
 }

@@ -13,16 +13,18 @@ pub(crate) mod warnings;
 pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, is_admin, overrides, put_override, put_retain, remove_override,
-    subject_policies,
+    PutRetain, approved, due_again, due_if, is_admin, override_history, overrides, put_override, put_retain,
+    remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
     report_below_default, report_deleted, report_erased, report_premature, report_span, review_due, review_since,
     table_size,
 };
-pub use subjects::{Deletion, Hold, OpenDeletion};
-pub(crate) use subjects::{call, deletion_of, hold_of, list_open, retry_subject};
+pub(crate) use subjects::{
+    Backlog, backlog, call, deletion_of, history_of, hold_of, list_open, list_waiting, retry_subject, retry_warning,
+};
+pub use subjects::{Deletion, Happened, Hold, OpenDeletion};
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -199,9 +201,23 @@ pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result
     Ok(sql!("fences" as Fences).bind(tables).fetch_one(connection).await?)
 }
 
-/// Positions of the subjects that have no open deletion.
-pub(crate) async fn not_open(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<Vec<i32>> {
-    Ok(sql!("not_open" scalar i32).bind(policy).bind(ids).fetch_all(connection).await?)
+/// Positions of the subjects whose soft delete has no open deletion, and the deletion of an earlier one that is open.
+pub(crate) async fn not_open(
+    connection: &mut PgConnection,
+    policy: &str,
+    ids: &[String],
+    since: &[Moment],
+) -> Result<Vec<(i32, Option<Uuid>)>> {
+    let query = sql!("not_open" as (i32, Option<Uuid>)).bind(policy).bind(ids).bind(since);
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// Locks open deletions, passing by those that somebody holds, and reads them again.
+pub(crate) async fn lock_open(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(sql!("lock_open" as Candidate).bind(ids).fetch_all(connection).await?)
 }
 
 /// Returns (deletion, subject, due) of what was opened.

@@ -48,9 +48,12 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
     Ok(())
 }
 
-/// Open deletions follow a changed policy. Returns how many moved.
-pub(crate) async fn due_again(connection: &mut PgConnection, policy: &str) -> Result<u64> {
-    Ok(sql!("due_again").bind(policy).execute(connection).await?.rows_affected())
+/// Open deletions follow a changed policy, and the columns that mirror them at the next marking, which is asked for.
+pub(crate) async fn due_again(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    if sql!("due_again").bind(policy).execute(&mut *connection).await?.rows_affected() > 0 {
+        sql!("mark_soon").bind(policy).execute(connection).await?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn approved(connection: &mut PgConnection, policy: &str) -> Result<Option<Shape>> {
@@ -90,6 +93,10 @@ pub struct Override {
 
 pub(crate) async fn overrides(connection: &mut PgConnection, policy: &str) -> Result<Vec<Override>> {
     Ok(sql!("overrides" as Override).bind(policy).fetch_all(connection).await?)
+}
+
+pub(crate) async fn override_history(connection: &mut PgConnection, policy: &str) -> Result<Vec<(i64, Value)>> {
+    Ok(sql!("override_history" as (i64, Value)).bind(policy).fetch_all(connection).await?)
 }
 
 pub(crate) async fn put_override(

@@ -76,8 +76,66 @@ pub(crate) async fn hold_of(connection: &mut PgConnection, policy: &str, id: &st
     Ok(sql!("hold_of" as Hold).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+/// Something that happened to a subject.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = SubjectEvent))]
+pub struct Happened {
+    /// When.
+    pub at: Moment,
+    /// `deleted`, `warned`, `not warned`, `warning planned`, `restored`, `hold` or `release`.
+    pub what: String,
+    /// By whom, as they said.
+    pub by: Option<String>,
+    /// Why, where that is known.
+    pub note: Option<String>,
+    /// The deletion that it belongs to.
+    pub deletion: Option<Uuid>,
+}
+
+/// The earliest first.
+pub(crate) async fn history_of(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+    most: i64,
+) -> Result<Vec<Happened>> {
+    let query = sql!("history_of" as Happened).bind(policy).bind(id).bind(most);
+    let mut history = query.fetch_all(connection).await?;
+    history.reverse();
+    Ok(history)
+}
+
+/// How the open deletions of a policy stand.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Backlog {
+    pub(crate) policy: String,
+    pub(crate) relation: String,
+    /// Subjects whom the next run may take.
+    pub(crate) due: i64,
+    /// Since when the first of them.
+    pub(crate) oldest_due: Option<Moment>,
+    /// Subjects whose time has come, and who wait for something.
+    pub(crate) blocked: i64,
+}
+
+pub(crate) async fn backlog(connection: &mut PgConnection, most: i64) -> Result<Vec<Backlog>> {
+    Ok(sql!("backlog" as Backlog).bind(most).fetch_all(connection).await?)
+}
+
+pub(crate) async fn list_waiting(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+) -> Result<Vec<OpenDeletion>> {
+    Ok(sql!("list_waiting" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
+}
+
 pub(crate) async fn retry_subject(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Uuid>> {
     Ok(sql!("retry_subject" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
+}
+
+pub(crate) async fn retry_warning(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Uuid>> {
+    Ok(sql!("retry_warning" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
 /// Calls one of the functions that everybody uses: the same rules whoever asks.

@@ -1,16 +1,27 @@
 -- Makes an event ready again with all its attempts: $1 one that failed, or ended undelivered (null: every dead letter), $2 of this
--- sink only. Whoever asks for it wants it delivered however late it is. Wakes whoever sleeps. Expects event_pkey,
--- event_history_id and event_history_dead.
+-- sink only. Whoever asks for it wants it delivered however late it is; a warning of a deletion, which names a date, is made anew
+-- instead, and one that was taken back stays so. Wakes whoever sleeps. Expects event_pkey, event_history_id, event_history_dead and
+-- warning_event.
 WITH waiting AS (
-    UPDATE ebb.event e SET ready_at = ebb.now(), lease_until = NULL, attempts = 0, token = e.token + 1, max_late = NULL
+    UPDATE ebb.event e SET ready_at = ebb.now(), lease_until = NULL, attempts = 0, token = e.token + 1,
+                           max_late = CASE WHEN EXISTS (SELECT FROM ebb.warning w WHERE w.event = e.id) THEN e.max_late END
     WHERE e.id = $1 AND (e.lease_until IS NULL OR e.lease_until <= clock_timestamp()) AND e.attempts > 0
     RETURNING e.id
 ),
-back AS (
-    DELETE FROM ebb.event_history h
+ended AS (
+    SELECT h.id, h.subject_policy FROM ebb.event_history h
     WHERE CASE WHEN $1::uuid IS NULL THEN h.state = 'dead' AND ($2::text IS NULL OR h.sink = $2)
                ELSE h.id = $1 AND h.state IN ('dead', 'skipped', 'cancelled') END
       AND h.body <> ''
+      AND NOT (h.state <> 'dead' AND h.subject_policy IS NOT NULL AND h.body::jsonb -> 'data' ->> 'policy' = h.subject_policy
+               AND h.body::jsonb ->> 'type' IN ('deletion_warning', 'deletion_reminder'))
+),
+warnings AS MATERIALIZED (
+    SELECT e.id FROM ended e WHERE e.subject_policy IS NOT NULL AND ebb.warn_again(e.id)
+),
+back AS (
+    DELETE FROM ebb.event_history h
+    WHERE h.id IN (SELECT e.id FROM ended e WHERE e.id NOT IN (SELECT w.id FROM warnings w)) AND h.body <> ''
     RETURNING h.*
 ),
 again AS (
@@ -25,4 +36,4 @@ again AS (
 woken AS MATERIALIZED (
     SELECT ebb.event_wake(ebb.now()) WHERE EXISTS (SELECT FROM waiting) OR EXISTS (SELECT FROM again)
 )
-SELECT (SELECT count(*) FROM waiting) + (SELECT count(*) FROM again) + 0 * (SELECT count(*) FROM woken)
+SELECT (SELECT count(*) FROM waiting) + (SELECT count(*) FROM again) + (SELECT count(*) FROM warnings) + 0 * (SELECT count(*) FROM woken)

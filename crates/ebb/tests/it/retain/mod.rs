@@ -1,5 +1,6 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
+mod again;
 mod along;
 mod at_once;
 mod events;
@@ -13,6 +14,7 @@ mod pair;
 mod review;
 mod schema;
 mod sealed;
+mod standing;
 mod trees;
 mod warn;
 

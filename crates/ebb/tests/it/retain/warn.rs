@@ -271,11 +271,11 @@ async fn what_cannot_be_delivered_stops_or_proceeds_as_the_policy_says() {
         assert_eq!(shop.stands(1).await.1.as_deref(), Some("its warning could not be delivered"));
         let status = shop.engine.status().await.unwrap();
         assert_eq!(status.policies.iter().map(|policy| policy.unwarned).collect::<Vec<_>>(), [1]);
-        // Somebody mends it: the same event goes out again, and from then on the time counts.
+        // Somebody mends it: the warning is made anew, and from then on the time counts.
         let event: uuid::Uuid = shop.ebb.db.scalar("SELECT event FROM ebb.warning").await;
         shop.engine.events().retry(event).await.unwrap();
         shop.pass("100 days").await;
-        shop.deliver().await;
+        shop.run_and_deliver().await;
         shop.run().await;
         assert!(shop.there(1).await, "the time that a warning promises begins when it is accepted");
         shop.pass("30 days").await;

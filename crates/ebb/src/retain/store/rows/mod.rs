@@ -13,7 +13,9 @@ pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
-pub(crate) use subjects::{Mirrored, Page, Seen, hide, ids, mirror, mirror_warning, set_mirror, soft_deleted};
+pub(crate) use subjects::{
+    Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
+};
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 
 use sqlx::postgres::PgRow;
@@ -79,6 +81,13 @@ pub(crate) struct Root {
     pub(crate) unless: Option<String>,
 }
 
+impl Root {
+    /// Whether a row's soft delete is a later one than that of a deletion. A day says too little.
+    pub(crate) fn is_later(&self, row: Moment, deletion: Moment) -> bool {
+        self.time != SoftDelete::Date && row.micros().saturating_sub(deletion.micros()) > 1_000_000
+    }
+}
+
 /// What a soft-delete column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SoftDelete {
@@ -105,6 +114,15 @@ impl SoftDelete {
             Self::TimestampTz => value.to_owned(),
             Self::Timestamp => format!("({value} AT TIME ZONE {zone})"),
             Self::Date => format!("(({value} + 1)::timestamp AT TIME ZONE {zone})"),
+        }
+    }
+
+    /// The earliest moment that a value may stand for: of a day when it began, of a time a second before, which is more
+    /// than a column may have rounded.
+    pub(crate) fn earliest(self, value: &str, zone: &Zone) -> String {
+        match self {
+            Self::TimestampTz | Self::Timestamp => format!("({} - interval '1 second')", self.moment(value, zone)),
+            Self::Date => format!("({value}::timestamp AT TIME ZONE {})", Literal(zone.name())),
         }
     }
 

@@ -11,6 +11,8 @@ use crate::pg::{Ident, Literal};
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) ids: Vec<String>,
+    /// Since when each may be soft-deleted; of rows that are asked for whether they are or not, nothing.
+    pub(crate) since: Vec<Moment>,
     pub(crate) last: Option<Vec<String>>,
 }
 
@@ -54,9 +56,10 @@ pub(crate) async fn soft_deleted(
     };
     let texts: Vec<String> = order.iter().map(|(column, _)| format!("{column}::text")).collect();
     let sql = format!(
-        "SELECT {id}, ARRAY[{texts}] FROM {relation} AS n \
+        "SELECT {id}, ARRAY[{texts}], {since} FROM {relation} AS n \
          WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit}",
         id = id_sql(&root.key, "n"),
+        since = root.time.earliest(&format!("n.{}", root.deleted_at), &root.zone),
         texts = texts.join(", "),
         relation = root.relation,
         deleted_at = root.deleted_at,
@@ -65,6 +68,7 @@ pub(crate) async fn soft_deleted(
     for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
         seen.ids.push(row.try_get(0)?);
         seen.last = Some(row.try_get(1)?);
+        seen.since.push(row.try_get(2)?);
     }
     Ok(seen)
 }
@@ -122,6 +126,31 @@ pub(crate) async fn set_mirror(
     Ok(())
 }
 
+/// Which of these soft-deleted subjects have another due time in the column that mirrors it. A second is what the column
+/// may have rounded.
+pub(crate) async fn out_of_step(
+    connection: &mut PgConnection,
+    root: &Root,
+    column: &Ident,
+    ids: &Doomed,
+    due: &[Moment],
+) -> Result<Vec<i32>> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let due_at = format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + 2);
+    let sql = format!(
+        "SELECT p.\"ebb:s\" FROM {relation} AS n JOIN {from} ON {on} WHERE n.{deleted_at} IS NOT NULL AND (n.{column} IS NULL \
+         OR n.{column} NOT BETWEEN {due_at} - interval '1 second' AND {due_at} + interval '1 second')",
+        relation = root.relation,
+        from = join.from,
+        on = join.on,
+        deleted_at = root.deleted_at,
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).bind(due);
+    query.fetch_all(connection).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// Soft-deletes subjects whose soft delete somebody took back.
 pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<()> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
@@ -139,13 +168,15 @@ pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, ids: &Doome
     Ok(())
 }
 
-/// Brings the columns that mirror a deletion up to date: the due time of each subject, and the status.
+/// Brings the columns that mirror a deletion up to date: the due time of each subject, the status, and what is said of an
+/// earlier deletion.
 pub(crate) async fn mirror(
     connection: &mut PgConnection,
     root: &Root,
     ids: &Doomed,
     due: Option<(&Ident, &[Moment])>,
     status: Option<(&Ident, &str)>,
+    cleared: &[Ident],
 ) -> Result<()> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
@@ -156,7 +187,8 @@ pub(crate) async fn mirror(
     if let Some((column, value)) = status {
         set.push(format!("{column} = {}", Literal(value)));
     }
-    if set.is_empty() {
+    set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
+    if set.is_empty() || ids.is_empty() {
         return Ok(());
     }
     let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
@@ -166,6 +198,44 @@ pub(crate) async fn mirror(
         query = query.bind(due);
     }
     query.execute(connection).await?;
+    Ok(())
+}
+
+/// The column that says whether a subject is deleted, and what it says.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) column: Ident,
+    pub(crate) deleted: String,
+    pub(crate) active: String,
+}
+
+impl Standing {
+    /// Whoever lives again is active, unless the application says something else of it.
+    pub(crate) fn revived(&self) -> String {
+        let Self { column, deleted, active } = self;
+        let (deleted, active) = (Literal(deleted), Literal(active));
+        format!("{column} = CASE WHEN n.{column}::text = {deleted} THEN {active} ELSE n.{column} END")
+    }
+}
+
+/// Lets the columns of subjects who live say nothing of a deletion.
+pub(crate) async fn unmirror(
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    status: Option<&Standing>,
+    cleared: &[Ident],
+) -> Result<()> {
+    let mut set: Vec<String> = status.iter().map(|status| status.revived()).collect();
+    set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
+    if set.is_empty() || ids.is_empty() {
+        return Ok(());
+    }
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
     Ok(())
 }
 

@@ -1,7 +1,9 @@
--- Which of these subjects ($2) of a policy ($1) have no open deletion, by their position. Index: deletion_open; read only. OFFSET keeps
--- the server from reading every deletion of the policy instead, which it does where its statistics lag behind.
-SELECT s.at::int4 - 1
-FROM unnest($2::text[]) WITH ORDINALITY AS s (id, at)
-WHERE NOT EXISTS (SELECT FROM ebb.deletion d WHERE d.policy = $1 AND d.subject_id = s.id
-                  AND d.state IN ('pending', 'warned', 'erasing', 'failed') OFFSET 0)
+-- Which of these subjects ($2), soft-deleted since $3 or later, of a policy ($1) have no open deletion for that, by their position; with
+-- the deletion of an earlier soft delete that is still open, unless it is being erased. Index: deletion_open; read only. OFFSET
+-- keeps the server from reading every deletion of the policy instead, which it does where its statistics lag behind.
+SELECT s.at::int4 - 1, d.id
+FROM unnest($2::text[], $3::timestamptz[]) WITH ORDINALITY AS s (id, since, at)
+LEFT JOIN LATERAL (SELECT d.id, d.deleted_at, d.state FROM ebb.deletion d WHERE d.policy = $1 AND d.subject_id = s.id
+                   AND d.state IN ('pending', 'warned', 'erasing', 'failed') OFFSET 0) d ON true
+WHERE d.id IS NULL OR (d.deleted_at <= s.since AND d.state <> 'erasing')
 ORDER BY s.at
