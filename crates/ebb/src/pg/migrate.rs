@@ -50,6 +50,7 @@ const MIGRATIONS: &[Migration] = migrations![
     22 "0022_refs",
     23 "0023_claims",
     24 "0024_closed",
+    25 "0025_terms",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -73,7 +73,9 @@ pub(crate) async fn would(connection: &mut PgConnection, compiled: &Compiled, id
     }
     for (_, edge) in tree.edges.iter().enumerate().filter(|(at, _)| compiled.sets.contains_key(at)) {
         debug_assert!(edge.action != EdgeAction::Delete || edge.kept.is_some(), "its rows stay");
-        let found = rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Stay).await?;
+        let going = tree.into(edge.child).map(|(_, edge)| edge).filter(|edge| edge.action == EdgeAction::Delete);
+        let going: Vec<_> = going.map(|edge| (edge, &doomed[edge.parent])).collect();
+        let found = rows::count_unlinked(connection, tree, (edge, &doomed[edge.parent]), &going).await?;
         *unlinked.counts.entry((edge.child, 0)).or_default() += found;
     }
     Ok((taken, unlinked))

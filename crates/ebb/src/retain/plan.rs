@@ -1,11 +1,14 @@
 //! What would happen, and what stands in the way, policy by policy. Looking changes nothing and takes no lock.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use super::compile::{self, Compiled};
 use super::store::rows;
-use super::tree::{Finding, ShapeEdge};
-use super::{compile, look, store};
+use super::tree::{EdgeAction, Finding, ShapeEdge};
+use super::{look, store};
 use crate::Result;
 use crate::policy::{Retain, Subjects};
 
@@ -19,8 +22,12 @@ pub struct TreePlan {
     pub policy: String,
     /// Its root table.
     pub table: String,
-    /// Subjects that are due.
+    /// Subjects that are due and would go.
     pub due: u64,
+    /// Subjects that are due and stay: they are on hold.
+    pub held: u64,
+    /// Subjects that are due and stay, of those that were counted: `unless` holds, or somebody shares a value with them.
+    pub blocked: u64,
     /// How many of them the rows were counted for.
     pub counted: u64,
     /// Tables that lose rows, with how many.
@@ -46,14 +53,16 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
     let mut findings = tree.findings.clone();
     findings
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
-    let due = store::count_due(connection, name).await?;
+    let (due, held) = store::plan_due(connection, name).await?;
     let refused = tree.refuse().is_err();
-    let (counted, erases, unlinks) =
-        if refused || due == 0 { (0, Vec::new(), Vec::new()) } else { count(connection, policy, subjects).await? };
+    let Counted { subjects: counted, blocked, erases, unlinks } =
+        if refused || due == 0 { Counted::default() } else { count(connection, policy, subjects).await? };
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
-        due,
+        due: due.saturating_sub(blocked),
+        held,
+        blocked,
         counted,
         erases,
         unlinks,
@@ -63,11 +72,23 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
     }))
 }
 
-type Counted = (u64, Vec<(String, u64)>, Vec<(String, u64)>);
+/// What goes with due subjects.
+#[derive(Default)]
+struct Counted {
+    /// Of how many.
+    subjects: u64,
+    /// How many more would have been counted if nothing stopped them.
+    blocked: u64,
+    erases: Vec<(String, u64)>,
+    unlinks: Vec<(String, u64)>,
+}
 
 async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
     let compiled = compile::compile(connection, policy, subjects).await?;
-    let ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    let mut ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    let stopped = stopped(connection, &compiled, &ids).await?;
+    let mut at = 0..;
+    ids.retain(|_| at.next().is_none_or(|at| !stopped.contains(&at)));
     let doomed = compiled.root.named(ids.iter().map(String::as_str))?;
     let (taken, unlinked) = look::would(connection, &compiled, &doomed).await?;
     let by_table = |counts: rows::Taken| {
@@ -80,7 +101,22 @@ async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjec
         }
         tables
     };
-    Ok((ids.len() as u64, by_table(taken), by_table(unlinked)))
+    let (erases, unlinks) = (by_table(taken), by_table(unlinked));
+    Ok(Counted { subjects: ids.len() as u64, blocked: stopped.len() as u64, erases, unlinks })
+}
+
+/// Which of the subjects `unless` or a shared value stops, as erasing asks it, without locks.
+async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[String]) -> Result<BTreeSet<i32>> {
+    let (root, tree) = (&compiled.root, &compiled.tree);
+    let ids = root.named(ids.iter().map(String::as_str))?;
+    let mut stopped: BTreeSet<i32> = rows::blocked(connection, root, &ids).await?.into_iter().collect();
+    let links =
+        tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep);
+    let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
+    for edge in links {
+        stopped.extend(rows::sharing(connection, tree, root, edge, &roots).await?);
+    }
+    Ok(stopped)
 }
 
 /// Tables that look as if they shared the subjects' ids without a foreign key.

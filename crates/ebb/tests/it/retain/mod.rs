@@ -11,6 +11,7 @@ mod own_terms;
 mod review;
 mod schema;
 mod sealed;
+mod terms;
 mod trees;
 mod warn;
 

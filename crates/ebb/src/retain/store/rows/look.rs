@@ -89,6 +89,36 @@ pub(crate) async fn count_distinct(
     Ok(query.fetch_one(connection).await?.try_get(0)?)
 }
 
+/// How many rows lose the link that an edge is, because it refers to given rows: those that go through another edge, and so
+/// lose nothing, are left out.
+pub(crate) async fn count_unlinked(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    unlinked: (&Edge, &Doomed),
+    going: &[(&Edge, &Doomed)],
+) -> Result<i64> {
+    let mut parts = Vec::new();
+    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
+    let mut first = 1;
+    let going = going.iter().map(|(edge, parents)| (*edge, *parents, Rows::Go));
+    for (edge, parents, which) in [(unlinked.0, unlinked.1, Rows::Stay)].into_iter().chain(going) {
+        let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
+        let join = join(&edge.child_columns, &columns, first);
+        first += join.arrays + 1;
+        let (child, on) = (&tree.nodes[edge.child].relation, which.behind(edge, &join.on));
+        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
+        binds.push((values, &parents.subjects));
+    }
+    // EXCEPT also leaves out what the first finds twice.
+    let found = format!("{} EXCEPT SELECT NULL::oid, NULL::tid WHERE false", parts.join(" EXCEPT "));
+    let sql = format!("SELECT count(*) FROM ({found}) AS found");
+    let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    for (values, subjects) in &binds {
+        query = bind(query, values, subjects);
+    }
+    Ok(query.fetch_one(connection).await?.try_get(0)?)
+}
+
 /// Which of the subjects have a row at all, locked or not.
 pub(crate) async fn existing(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
