@@ -59,6 +59,6 @@ bench: postgres release
 # MINUTES=10: about how long nodes are killed for.
 soak: postgres test-tools
 	EBB_SOAK=$(or $(MINUTES),10) $(CARGO) test -p ebb-cli --test it nodes_killed -- --nocapture
-	EBB_TREES=500 EBB_MODEL=$(or $(MODEL),350) EBB_LARGE=$(or $(LARGE),5000000) $(CARGO) test -p ebb --test it -- retain::model retain::trees --nocapture
+	EBB_TREES=500 EBB_MODEL=$(or $(MODEL),10000) EBB_LARGE=$(or $(LARGE),5000000) $(CARGO) test -p ebb --test it -- retain::model retain::trees --nocapture
 	EBB_MANY=$(or $(MANY),10000) $(CARGO) test -p ebb-cli --test it http::many -- --nocapture
 	EBB_INTERLEAVINGS=$(or $(INTERLEAVINGS),1000) $(CARGO) test -p ebb --test it -- resources::model --nocapture

@@ -223,6 +223,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
+        gate::none_spills(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -349,6 +350,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
+        gate::none_spills(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(version)
     }

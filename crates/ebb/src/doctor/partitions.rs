@@ -15,7 +15,9 @@ pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec
         let listed = partition::list(&mut tx, Some(&one.name)).await;
         tx.rollback().await?;
         match listed {
-            Ok(listings) => findings.extend(listings.iter().map(runway)),
+            Ok(listings) => {
+                findings.extend(listings.iter().flat_map(|one| leaving(one).into_iter().chain([runway(one)])))
+            }
             Err(error) if error.is_unavailable() => return Err(error),
             Err(error) => findings.push(unable("runway", Some(&one.name), &error)),
         }
@@ -42,6 +44,20 @@ fn runway(listing: &partition::Listing) -> Finding {
         return Finding::warn("runway", about, text).fix(fix());
     }
     Finding::ok("runway", last)
+}
+
+/// Partitions that take no rows although their period is not over: a detach that was cancelled hides them.
+fn leaving(listing: &partition::Listing) -> Vec<Finding> {
+    let hidden = listing.partitions.iter().filter(|one| one.state == "detach pending" && !one.expired);
+    let finding = |one: &partition::Listed| {
+        let text = format!(
+            "{} is on its way out of {} (a detach that was cancelled): its rows are not seen and rows of its period are refused",
+            one.partition, listing.table
+        );
+        let fix = format!("ebb partition maintain {} (ends it; its rows stay in {})", listing.table, one.partition);
+        Finding::fail("detach pending", Some(listing.policy.as_str()), text).fix(Fix::command(fix))
+    };
+    hidden.map(finding).collect()
 }
 
 fn begun(one: &Unfinished) -> Finding {

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 use super::brake::{self, Verdict};
 use super::{Sweep, store};
 use crate::audit::SubjectKey;
+use crate::gate;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::{AuditDetail, Cadence, Expire, Mode, Stored, human};
@@ -52,6 +53,9 @@ impl ExpireWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
         let policy = self.policy();
+        if self.shared.stored.is_some() {
+            gate::spills_nothing(connection, &[self.shared.table.oid]).await?;
+        }
         let key = self.shared.subject_key.clone();
         if policy.audit == AuditDetail::Rows && key.is_none() {
             // Another node may have it: this run fails, the policy goes on.

@@ -4,7 +4,7 @@
 
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sqlx::PgConnection;
 
@@ -68,6 +68,37 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 
 /// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
+    let (found, roots) = behind(connection, stored).await?;
+    let wanted = found.into_iter().filter_map(|(policy, oid)| Some((policy.clone(), vec![roots.get(&oid)?.label()])));
+    open(connection, &wanted.collect()).await
+}
+
+/// Refuses policies whose deletions would take rows of subjects along that no gate can keep.
+pub(crate) async fn none_spills(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
+    let enabled: Vec<Stored> = stored.iter().filter(|stored| stored.enabled).cloned().collect();
+    let (found, _) = behind(connection, &enabled).await?;
+    spills_nothing(connection, &found.iter().map(|(_, oid)| *oid).collect::<Vec<_>>()).await
+}
+
+/// The same for tables that are about to lose rows.
+pub(crate) async fn spills_nothing(connection: &mut PgConnection, tables: &[u32]) -> Result<()> {
+    let spills = store::spills(connection, tables).await?;
+    let Some((table, along, policy)) = spills.first() else { return Ok(()) };
+    Err(Error::config(format!(
+        "deleting rows of {table} takes rows of {along} along by ON DELETE CASCADE: those belong to subjects of policy {policy}, \
+         and neither a hold nor a floor of theirs would count"
+    ))
+    .with_hint(format!(
+        "let the foreign keys between {table} and {along} restrict, so that its rows go after the subjects; \
+         or make {table} a [[retain]] policy with deleted_at"
+    )))
+}
+
+/// Policies that take rows by themselves, the table of each, and the table that it is a partition of.
+async fn behind<'a>(
+    connection: &mut PgConnection,
+    stored: &'a [Stored],
+) -> Result<(Vec<(&'a String, u32)>, HashMap<u32, Relation>)> {
     let tables: Vec<(&String, String)> =
         stored.iter().filter_map(|stored| Some((&stored.name, taken_from(stored)?))).collect();
     let named = catalog::named(connection, tables.iter().map(|(_, table)| table.as_str())).await?;
@@ -83,8 +114,7 @@ pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> 
     }
     let oids: Vec<u32> = found.iter().map(|(_, oid)| *oid).collect();
     let roots = store::roots(connection, &oids).await?;
-    let wanted = found.into_iter().filter_map(|(policy, oid)| Some((policy.clone(), vec![roots.get(&oid)?.label()])));
-    open(connection, &wanted.collect()).await
+    Ok((found, roots))
 }
 
 /// The table that a policy takes rows of by itself.

@@ -29,6 +29,12 @@ pub(super) async fn reads(connection: &mut PgConnection, policy: &str) -> Result
     Ok(sql!("reads" as (String, Vec<String>)).bind(policy).fetch_all(connection).await?)
 }
 
+/// (table, what goes along with its rows, whose subjects those are) where no gate can keep it.
+pub(super) async fn spills(connection: &mut PgConnection, tables: &[u32]) -> Result<Vec<(String, String, String)>> {
+    let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    Ok(sql!("spills" as (String, String, String)).bind(tables).fetch_all(connection).await?)
+}
+
 /// A batch may take its time; the usual lock wait would give up before it has ended.
 pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")

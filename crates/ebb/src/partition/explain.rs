@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::store;
+use super::statements::{parameter, statements};
+use super::{list, store};
 use crate::pg::catalog::{self, Table};
 use crate::pg::{Ident, Literal};
 use crate::{Error, Result, sql};
@@ -21,6 +22,8 @@ pub struct Shape {
     pub sql: String,
     /// The most partitions that it has to read; none when nobody knows.
     pub reachable: Option<usize>,
+    /// What it would read at most, were it written as the advice says; none when that is the same.
+    pub best: Option<usize>,
     /// What would let it read fewer.
     pub advice: String,
 }
@@ -58,6 +61,9 @@ pub async fn explain(connection: &mut PgConnection, typed: &str, shapes: Option<
         Some(shapes) => shapes,
         None => usual(connection, &table).await?,
     };
+    // Callers' statements may leave out the schema of the table.
+    let path = format!("SET LOCAL search_path = {}, public", table.relation.schema);
+    sqlx::raw_sql(AssertSqlSafe(path)).execute(&mut *connection).await?;
     let mut explained = Vec::new();
     for shape in shapes {
         explained.push(one(connection, &leaves, shape).await?);
@@ -67,16 +73,19 @@ pub async fn explain(connection: &mut PgConnection, typed: &str, shapes: Option<
 
 /// Statements of a file, one after the other; each must read no more than `expect` partitions.
 pub fn shapes(text: &str, expect: Option<usize>) -> Vec<Shape> {
-    let statements = text.split(';').map(str::trim).filter(|statement| {
-        statement.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with("--"))
-    });
-    let shape = |(n, sql): (usize, &str)| Shape {
+    let shape = |(n, sql): (usize, String)| {
+        Shape {
         name: format!("statement {}", n + 1),
-        sql: sql.to_owned(),
         reachable: expect,
-        advice: "name the partition column in its WHERE".into(),
+        best: None,
+        advice: match sql.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("delete")) {
+            true => "name the partition column in its WHERE; what ages out by it becomes a drop of whole partitions with `keep`".into(),
+            false => "name the partition column in its WHERE".into(),
+        },
+        sql,
+    }
     };
-    statements.enumerate().map(shape).collect()
+    statements(text).into_iter().enumerate().map(shape).collect()
 }
 
 #[derive(sqlx::FromRow)]
@@ -87,9 +96,12 @@ struct Columns {
     derived: Option<String>,
     /// The statement that says what the derived column is now.
     derived_now: Option<String>,
+    /// The statement that says how many partitions begin with a value of it.
+    derived_in: Option<String>,
     /// Partitions without a beginning: no column has one value in them.
     open_ended: i64,
     expiry: Option<String>,
+    guarded: bool,
     this: String,
     next: String,
     ahead: String,
@@ -102,8 +114,18 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
         return Err(Error::usage(format!("{} is not partitioned by one column", table.relation.label()))
             .with_hint("explain is for partitioned tables; adopt it first: ebb partition adopt"));
     };
-    let columns: Columns =
-        sql!("explain_columns" as Columns).bind(i64::from(table.oid)).bind(&column).fetch_one(&mut *connection).await?;
+    // Without a policy nobody knows what a period is; a month is the usual one.
+    let policy = list::policies(connection, Some(&table.relation.label())).await;
+    let policy = policy.ok().and_then(|found| found.into_iter().next()).map(|(_, policy)| policy);
+    let (by, unit) = policy.as_ref().map_or(("month", None), |policy| (policy.by.as_str(), policy.unit_word()));
+    let columns: Columns = sql!("explain_columns" as Columns)
+        .bind(i64::from(table.oid))
+        .bind(&column)
+        .bind(by)
+        .bind(unit)
+        .bind(policy.as_ref().map_or("UTC", |policy| policy.zone.name()))
+        .fetch_one(&mut *connection)
+        .await?;
     let (relation, name) = (&table.relation, Ident::new(&columns.column_name));
     let literal = |text: &str| Literal(text).to_string();
     let (this, next) = (literal(&columns.this), literal(&columns.next));
@@ -112,12 +134,14 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
             name: "insert".into(),
             sql: format!("INSERT INTO {relation} ({name}) VALUES ({this})"),
             reachable: Some(0),
+            best: None,
             advice: "an insert finds its partition without reading any".into(),
         },
         Shape {
             name: "count one period".into(),
             sql: format!("SELECT count(*) FROM {relation} WHERE {name} >= {this} AND {name} < {next}"),
             reachable: Some(1),
+            best: None,
             advice: format!("compare {name} itself with constants, not an expression over it"),
         },
         Shape {
@@ -128,15 +152,18 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
                 literal(&columns.ahead)
             ),
             reachable: Some(3),
+            best: None,
             advice: format!("compare {name} itself with constants, not an expression over it"),
         },
     ];
-    if let (Some(derived), Some(value)) = (&columns.derived, derived_now(connection, &columns).await?) {
+    if let (Some(derived), Some((value, begin_with_it))) = (&columns.derived, derived_now(connection, &columns).await?)
+    {
         let derived = Ident::new(derived);
         shapes.push(Shape {
             name: "count by a derived column".into(),
             sql: format!("SELECT count(*) FROM {relation} WHERE {derived} = {}", literal(&value)),
-            reachable: Some(1 + columns.open_ended.max(0) as usize),
+            reachable: Some(begin_with_it.max(1) + columns.open_ended.max(0) as usize),
+            best: None,
             advice: format!(
                 "the server does not know that {derived} follows from {name}: add {name} >= … AND {name} < … to the WHERE; \
                  partitions that Ebb makes have a CHECK on {derived}, those of history after `ebb partition split`"
@@ -153,8 +180,21 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
         shapes.push(Shape {
             name: "update by key".into(),
             sql: format!("UPDATE {relation} SET {name} = {name} WHERE {conditions}"),
+            reachable: None,
+            best: Some(1),
+            advice: match columns.guarded {
+                true => format!(
+                    "the key may be in any partition: name {name} too, as below; the guard knows it: SELECT result #>> '{{}}' FROM ebb.once_key"
+                ),
+                false => format!("the key may be in any partition: name {name} too, as below; --guard lets callers look it up"),
+            },
+        });
+        shapes.push(Shape {
+            name: "update by key and time".into(),
+            sql: format!("UPDATE {relation} SET {name} = {name} WHERE {conditions} AND {name} = {this}"),
             reachable: Some(1),
-            advice: format!("the key may be in any partition: add {name} to the WHERE; the guard knows it: SELECT result FROM ebb.once_key"),
+            best: None,
+            advice: format!("compare {name} itself with constants, not an expression over it"),
         });
     }
     let expiry = columns.expiry.as_ref().unwrap_or(&columns.column_name);
@@ -162,23 +202,45 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
         shapes.push(Shape {
             name: "delete what is expired".into(),
             sql: format!("DELETE FROM {relation} WHERE {} < now()", Ident::new(expiry.as_str())),
-            reachable: Some(0),
-            advice: format!("{expiry} may be past in any partition: let `keep` drop whole partitions instead"),
+            reachable: None,
+            best: Some(0),
+            advice: match policy.and_then(|policy| policy.keep) {
+                Some(keep) => format!(
+                    "{expiry} may be past in any partition: leave it to keep = \"{keep}\", which drops whole partitions"
+                ),
+                None => format!("{expiry} may be past in any partition: let `keep` drop whole partitions instead"),
+            },
         });
     }
     Ok(shapes)
 }
 
-/// What a derived column is now; none where it depends on more than the partition column.
-async fn derived_now(connection: &mut PgConnection, columns: &Columns) -> Result<Option<String>> {
-    let Some(sql) = &columns.derived_now else { return Ok(None) };
+/// What a derived column is now, and how many partitions begin with that; none where it depends on more than the
+/// partition column.
+async fn derived_now(connection: &mut PgConnection, columns: &Columns) -> Result<Option<(String, usize)>> {
+    let (Some(now), Some(count)) = (&columns.derived_now, &columns.derived_in) else { return Ok(None) };
     let mut inner = connection.begin().await?;
-    let value = sqlx::query_scalar(AssertSqlSafe(sql.clone())).persistent(false).fetch_one(&mut *inner).await;
+    let found = async {
+        let value: Option<String> =
+            sqlx::query_scalar(AssertSqlSafe(now.clone())).persistent(false).fetch_one(&mut *inner).await?;
+        let Some(value) = value else { return Ok::<_, sqlx::Error>(None) };
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(count.clone()))
+            .persistent(false)
+            .bind(&value)
+            .fetch_one(&mut *inner)
+            .await?;
+        Ok(Some((value, count.max(0) as usize)))
+    }
+    .await;
     inner.rollback().await?;
-    Ok(value.ok().flatten())
+    Ok(found.ok().flatten())
 }
 
 async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Shape) -> Result<Explained> {
+    if let Some(parameter) = parameter(&shape.sql) {
+        return Err(Error::usage(format!("{} has the parameter {parameter}", shape.name))
+            .with_hint("put a value in its place: which partitions are read depends on it"));
+    }
     // Sent as one prepared statement: a second one behind it is refused by the server.
     let sql = format!("EXPLAIN (FORMAT JSON, VERBOSE, COSTS OFF) {}", shape.sql);
     let plan: Value = sqlx::query_scalar(AssertSqlSafe(sql))
@@ -186,7 +248,7 @@ async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Sh
         .fetch_one(connection)
         .await
         .map_err(|error| Error::from(error).context(&shape.name))?;
-    let (mut reads, mut indexes, mut scans) = (BTreeSet::new(), BTreeSet::new(), false);
+    let (mut reads, mut whole, mut indexes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     walk(&plan, &mut |node| {
         let text = |key: &str| node.get(key).and_then(Value::as_str);
         let kind = text("Node Type").unwrap_or_default();
@@ -195,35 +257,59 @@ async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Sh
         {
             let label = crate::pg::Relation::new(schema, name).label();
             if leaves.contains(&label) {
-                scans |= kind == "Seq Scan";
+                if kind == "Seq Scan" {
+                    whole.insert(label.clone());
+                }
                 reads.insert(label);
             }
         }
         indexes.extend(text("Index Name").map(str::to_owned));
     });
     let falls_short = shape.reachable.is_some_and(|reachable| reads.len() > reachable);
-    let how = if reads.is_empty() {
-        "reads no partition".to_owned()
-    } else {
-        let by = if scans {
-            "from end to end".to_owned()
-        } else {
-            format!("by {}", indexes.iter().cloned().collect::<Vec<_>>().join(", "))
-        };
-        format!("reads {} of {} partitions, {by}", reads.len(), leaves.len())
+    let advised = match shape.best {
+        Some(best) => reads.len() > best,
+        None => falls_short || (shape.reachable.is_none() && reads.len() > 1 && reads.len() == leaves.len()),
     };
-    let words = if falls_short { format!("{how}; {}", shape.advice) } else { how };
+    let how = in_words(&reads, &whole, &indexes, leaves.len());
+    let words = if advised { format!("{how}; {}", shape.advice) } else { how };
     Ok(Explained {
         name: shape.name,
         sql: shape.sql,
         reads: reads.into_iter().collect(),
         partitions: leaves.len(),
         indexes: indexes.into_iter().collect(),
-        scans,
+        scans: !whole.is_empty(),
         reachable: shape.reachable,
         falls_short,
         words,
     })
+}
+
+/// Names are said up to here; then how many more there are.
+const NAMED: usize = 4;
+
+fn in_words(reads: &BTreeSet<String>, whole: &BTreeSet<String>, indexes: &BTreeSet<String>, of: usize) -> String {
+    let names = |all: &BTreeSet<String>| {
+        let mut some: Vec<&str> = all.iter().take(NAMED).map(String::as_str).collect();
+        let more = format!("{} more", all.len().saturating_sub(NAMED));
+        if all.len() > NAMED {
+            some.push(&more);
+        }
+        some.join(", ")
+    };
+    if reads.is_empty() {
+        return "reads no partition".to_owned();
+    }
+    let mut ways = Vec::new();
+    if !indexes.is_empty() {
+        ways.push(format!("by {}", names(indexes)));
+    }
+    if whole.len() == reads.len() {
+        ways.push("from end to end".to_owned());
+    } else if !whole.is_empty() {
+        ways.push(format!("{} from end to end", names(whole)));
+    }
+    format!("reads {} of {of} partitions ({}), {}", reads.len(), names(reads), ways.join(", and "))
 }
 
 fn walk(value: &Value, visit: &mut impl FnMut(&Value)) {
@@ -236,16 +322,5 @@ fn walk(value: &Value, visit: &mut impl FnMut(&Value)) {
         }
         Value::Array(items) => items.iter().for_each(|inner| walk(inner, visit)),
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_read_statement_by_statement() {
-        let shapes = shapes("-- only words;\nSELECT 1;\n\nSELECT 2\n;\n", Some(1));
-        assert_eq!(shapes.iter().map(|shape| shape.sql.as_str()).collect::<Vec<_>>(), ["SELECT 1", "SELECT 2"]);
     }
 }

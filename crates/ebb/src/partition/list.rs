@@ -3,9 +3,10 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use super::store::Leaving;
 use super::{partitioned, store};
 use crate::audit::Moment;
-use crate::pg::catalog;
+use crate::pg::{Literal, Relation, catalog};
 use crate::policy::{self, Kind, Partition, Policy, Stored};
 use crate::{Error, Result};
 
@@ -27,6 +28,8 @@ pub struct Listing {
     pub partitions: Vec<Listed>,
     /// Those that were taken out.
     pub detached: Vec<Detached>,
+    #[serde(skip)]
+    statements: Vec<String>,
 }
 
 /// One partition.
@@ -41,6 +44,9 @@ pub struct Listed {
     pub to: Option<String>,
     /// past, current, ahead, expired, detach pending.
     pub state: String,
+    /// Whether all of it is past `keep`, also while its detach is pending.
+    #[serde(skip)]
+    pub expired: bool,
     /// Rows by the last statistics.
     pub rows: i64,
     /// Bytes with indexes.
@@ -120,7 +126,9 @@ async fn one(connection: &mut PgConnection, stored: &Stored, policy: &Partition)
     let leaving = store::leaving(connection, policy, &on).await?;
     let (now, until) = (look.now.to_jiff(), look.runway_until.to_jiff());
     let open = |bound: Option<String>| bound.filter(|bound| !bound.contains("infinity"));
+    let statements = written(&stored.name, &on.table.relation, look.missing, &bounds, &leaving);
     Ok(Listing {
+        statements,
         policy: stored.name.clone(),
         table: on.table.relation.label(),
         runway_until: until.into(),
@@ -129,10 +137,11 @@ async fn one(connection: &mut PgConnection, stored: &Stored, policy: &Partition)
         partitions: bounds
             .into_iter()
             .map(|b| Listed {
-                partition: crate::pg::Relation::new(b.schema_name, b.table_name).label(),
+                partition: b.relation().label(),
                 from: open(b.lower_bound),
                 to: open(b.upper_bound),
                 state: b.state,
+                expired: b.expired,
                 rows: b.rows,
                 bytes: b.bytes,
             })
@@ -151,17 +160,40 @@ async fn one(connection: &mut PgConnection, stored: &Stored, policy: &Partition)
     })
 }
 
-/// What upkeep would say to the server now.
-pub fn statements(listing: &Listing) -> Vec<String> {
+/// What upkeep would say to the server now. A partition that is out is left to upkeep itself, which asks rows and holds once
+/// more before it drops one, and records it.
+pub fn statements(listing: &Listing) -> &[String] {
+    &listing.statements
+}
+
+fn written(policy: &str, table: &Relation, missing: i64, bounds: &[store::Bounds], leaving: &[Leaving]) -> Vec<String> {
     let mut sql = Vec::new();
-    if listing.missing > 0 {
-        sql.push(format!("SELECT ebb.ensure_partitions({});", crate::pg::Literal(&listing.policy)));
+    let ends = bounds.iter().filter(|one| one.pending);
+    sql.extend(ends.map(|one| format!("ALTER TABLE {table} DETACH PARTITION {} FINALIZE;", one.relation())));
+    if missing > 0 {
+        sql.push(format!("SELECT ebb.ensure_partitions({});", Literal(policy)));
     }
-    for p in listing.partitions.iter().filter(|p| ["expired", "detach pending"].contains(&p.state.as_str())) {
-        let how = if p.state == "expired" { "CONCURRENTLY" } else { "FINALIZE" };
-        sql.push(format!("ALTER TABLE {} DETACH PARTITION {} {how};", listing.table, p.partition));
-        sql.push(format!("DROP TABLE {};", p.partition));
+    let left_to_it =
+        format!("left to `ebb partition maintain {}`: it looks at rows and holds again, and records it", table.label());
+    for one in bounds.iter().filter(|one| one.expired) {
+        let (partition, label) = (one.relation(), one.relation().label());
+        let edge = |bound: &Option<String>| Literal(bound.as_deref().unwrap_or_default()).to_string();
+        sql.push(format!(
+            "INSERT INTO ebb.detached (relid, policy, parent, relation, lower_bound, upper_bound) \
+             VALUES ({}::regclass, {}, {}, {}, {}, {}) ON CONFLICT (relid) DO NOTHING;",
+            Literal(&partition.to_string()),
+            Literal(policy),
+            Literal(&table.label()),
+            Literal(&label),
+            edge(&one.lower_bound),
+            edge(&one.upper_bound)
+        ));
+        if !one.pending {
+            sql.push(format!("ALTER TABLE {table} DETACH PARTITION {partition} CONCURRENTLY;"));
+        }
+        sql.push(format!("-- dropping {label} is {left_to_it}"));
     }
-    sql.extend(listing.detached.iter().filter(|gone| gone.due).map(|gone| format!("DROP TABLE {};", gone.partition)));
+    let due = leaving.iter().filter(|one| one.due).filter_map(Leaving::name);
+    sql.extend(due.map(|name| format!("-- dropping {} is {left_to_it}", name.label())));
     sql
 }

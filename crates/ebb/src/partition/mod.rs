@@ -13,6 +13,7 @@ mod explain;
 mod journal;
 mod list;
 mod rollback;
+mod statements;
 
 pub use brin::{Brin, brin, build_brin};
 pub use explain::{Explained, Shape, explain, shapes};

@@ -360,9 +360,18 @@ pub(crate) struct Bounds {
     pub(crate) table_name: String,
     pub(crate) lower_bound: Option<String>,
     pub(crate) upper_bound: Option<String>,
+    /// Past `keep` as a whole, also while it is on its way out.
+    pub(crate) expired: bool,
     pub(crate) rows: i64,
     pub(crate) bytes: i64,
+    pub(crate) pending: bool,
     pub(crate) state: String,
+}
+
+impl Bounds {
+    pub(crate) fn relation(&self) -> Relation {
+        Relation::new(&self.schema_name, &self.table_name)
+    }
 }
 
 pub(crate) async fn bounds(
@@ -381,6 +390,31 @@ pub(crate) async fn may_be_quiet(connection: &mut PgConnection) -> Result<bool> 
     let tried = sqlx::raw_sql("SET LOCAL session_replication_role = replica").execute(&mut *tx).await;
     tx.rollback().await?;
     Ok(tried.is_ok())
+}
+
+/// Whether what has this name is the BRIN index that is meant; none when nothing has it.
+pub(crate) async fn brin_index(
+    connection: &mut PgConnection,
+    index: &Relation,
+    table: i64,
+    column: &str,
+) -> Result<Option<bool>> {
+    Ok(sql!("brin_index" scalar bool)
+        .bind(index.schema.as_str())
+        .bind(index.name.as_str())
+        .bind(table)
+        .bind(column)
+        .fetch_optional(connection)
+        .await?)
+}
+
+/// Whether it belongs to the index of a partitioned table already.
+pub(crate) async fn brin_attached(connection: &mut PgConnection, index: &Relation) -> Result<bool> {
+    Ok(sql!("brin_attached" scalar bool)
+        .bind(index.schema.as_str())
+        .bind(index.name.as_str())
+        .fetch_one(connection)
+        .await?)
 }
 
 /// How many pages a table has.

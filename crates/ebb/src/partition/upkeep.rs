@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Decide(i64),
     /// Takes it out of its table, or ends what an earlier try began.
     Detach(i64),
+    /// Ends the detach that somebody else began and lost; the partition stays as a table of its own.
+    Finalize(i64),
     /// Drops it, when it is out and due.
     Drop(i64),
 }
@@ -45,6 +47,8 @@ pub(crate) struct Upkeep {
     /// Partitions that stay because of a hold, and whose holds those are.
     pub(crate) kept: u64,
     pub(crate) kept_by: Option<String>,
+    /// Partitions that somebody else had begun to take out.
+    pub(crate) ended: Vec<String>,
 }
 
 impl Upkeep {
@@ -62,6 +66,10 @@ impl Upkeep {
             }
             Step::Detach(oid) => {
                 self.detach(batch, oid).await?;
+                0
+            }
+            Step::Finalize(oid) => {
+                self.finalize(batch, oid).await?;
                 0
             }
             Step::Drop(oid) => self.drop(batch, oid).await?,
@@ -112,19 +120,37 @@ impl Upkeep {
     async fn detach(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
         let place = store::place(batch.connection(), oid).await?;
         if let Some(place) = place.filter(|place| place.parent == Some(i64::from(self.on.table.oid))) {
-            let (parent, partition, role) = (&self.on.table.relation, place.relation(), self.role());
-            if self.database.has_sessions().await? {
-                let mut session = self.database.session("ebb/detach").await?;
-                store::detach(&mut session, parent, &partition, place.pending, role.as_ref(), DETACH_WITHIN).await?;
-            } else {
-                store::as_role(batch.connection(), role.as_ref()).await?;
-                store::detach_plainly(batch.connection(), parent, &partition, place.pending).await?;
-                store::back_from_role(batch.connection(), role.as_ref()).await?;
-            }
-            tracing::info!(policy = %self.policy.name, partition = partition.label(), "Detached an expired partition");
+            self.let_go(batch, &place).await?;
+            tracing::info!(policy = %self.policy.name, partition = place.relation().label(), "Detached an expired partition");
         }
         store::note_detached(batch.connection(), oid).await?;
         self.steps.insert(1, Step::Drop(oid));
+        Ok(())
+    }
+
+    async fn let_go(&mut self, batch: &mut Batch, place: &store::Place) -> Result<()> {
+        let (parent, partition, role) = (&self.on.table.relation, place.relation(), self.role());
+        if self.database.has_sessions().await? {
+            let mut session = self.database.session("ebb/detach").await?;
+            return store::detach(&mut session, parent, &partition, place.pending, role.as_ref(), DETACH_WITHIN).await;
+        }
+        store::as_role(batch.connection(), role.as_ref()).await?;
+        store::detach_plainly(batch.connection(), parent, &partition, place.pending).await?;
+        store::back_from_role(batch.connection(), role.as_ref()).await
+    }
+
+    /// Its rows left the table when it began to leave; whoever began that has them in a table of their own from here on.
+    async fn finalize(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
+        let place = store::place(batch.connection(), oid).await?;
+        let Some(place) = place.filter(|place| place.pending && place.parent == Some(i64::from(self.on.table.oid)))
+        else {
+            return Ok(());
+        };
+        self.let_go(batch, &place).await?;
+        let partition = place.relation().label();
+        tracing::warn!(policy = %self.policy.name, partition,
+            "Ended a detach that somebody else began and that was cancelled; its rows are in a table of its own, outside of the partitioned one");
+        self.ended.push(partition);
         Ok(())
     }
 
@@ -214,7 +240,15 @@ impl Chore for Upkeep {
     }
 
     fn note(&self) -> Option<String> {
-        let whose = self.kept_by.as_ref()?;
-        Some(format!("{} expired partitions stay: they have rows of subjects on hold (policy {whose})", self.kept))
+        let kept = self.kept_by.as_ref().map(|whose| {
+            format!("{} expired partitions stay: they have rows of subjects on hold (policy {whose})", self.kept)
+        });
+        let ended = self.ended.iter().map(|partition| {
+            format!(
+                "{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped"
+            )
+        });
+        let all: Vec<String> = kept.into_iter().chain(ended).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }

@@ -101,7 +101,18 @@ impl PartitionWork {
         if self.policy.mode == Mode::Observe {
             return self.observed(on, steps, expired.len()).await;
         }
-        for one in &leaving {
+        // A detach that somebody else began and lost keeps all others from leaving, and its period without a partition that
+        // takes rows: it is ended, whoever began it, and a partition for its period made.
+        let lost = look.pending.iter().copied().filter(|oid| !known(oid) && !expired.contains(oid));
+        for oid in lost {
+            steps.push_back(Step::Finalize(oid));
+            if !self.drops_only {
+                steps.push_back(Step::Add);
+            }
+        }
+        // While one is on its way out no other can begin to leave: it goes first.
+        let (ending, others): (Vec<_>, Vec<_>) = leaving.iter().partition(|one| one.pending);
+        for one in ending.into_iter().chain(others) {
             match (one.state.as_str(), one.name()) {
                 // What was decided before a crash is decided again: `keep` may be longer by now.
                 ("detaching", Some(_)) if !one.pending && one.attached => steps.push_back(Step::Decide(one.oid)),
@@ -110,12 +121,6 @@ impl PartitionWork {
                 _ if one.due => steps.push_back(Step::Drop(one.oid)),
                 _ => {}
             }
-        }
-        // A detach that somebody else began and lost hides rows that are not expired: it must be ended, whoever began it.
-        let lost = look.pending.iter().copied().filter(|oid| !known(oid) && !expired.contains(oid));
-        for oid in lost {
-            tracing::warn!(policy = %self.policy.name, table = self.unit.leaf, partition = oid,
-                "A detach that is not Ebb's is pending; finish it with ALTER TABLE … DETACH PARTITION … FINALIZE");
         }
         let mut due = None;
         if !expired.is_empty() {
@@ -130,7 +135,8 @@ impl PartitionWork {
             } else {
                 brake::release(connection, &self.unit.policy).await?;
             }
-            steps.extend(expired.into_iter().map(Step::Decide));
+            let (ending, others): (Vec<_>, Vec<_>) = expired.into_iter().partition(|oid| look.pending.contains(oid));
+            steps.extend(ending.into_iter().chain(others).map(Step::Decide));
         }
         if steps.is_empty() {
             return Ok(Prepared::Idle);
@@ -140,7 +146,17 @@ impl PartitionWork {
 
     fn go(&self, on: Partitioned, steps: std::collections::VecDeque<Step>, due: Option<u64>) -> Prepared {
         let (policy, database) = (self.policy.clone(), self.database.clone());
-        let chore = Box::new(Upkeep { policy, on, database, steps, made: 0, dropped: 0, kept: 0, kept_by: None });
+        let chore = Box::new(Upkeep {
+            policy,
+            on,
+            database,
+            steps,
+            made: 0,
+            dropped: 0,
+            kept: 0,
+            kept_by: None,
+            ended: Vec::new(),
+        });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }
 

@@ -50,7 +50,8 @@ const MIGRATIONS: &[Migration] = migrations![
     22 "0022_refs",
     23 "0023_claims",
     24 "0024_closed",
-    25 "0025_terms",
+    25 "0025_subjects",
+    26 "0026_terms",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

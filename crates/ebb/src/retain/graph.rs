@@ -21,6 +21,10 @@ pub(crate) struct GraphTable {
     pub(crate) inherited: bool,
     pub(crate) columns: Vec<GraphColumn>,
     pub(crate) delete_triggers: Vec<String>,
+    /// Rules that make something else of a deletion or a change.
+    pub(crate) rules: Vec<String>,
+    /// A trigger may keep a row as it is that is to be changed.
+    pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
     pub(crate) leaves: Vec<GraphLeaf>,
 }
@@ -199,6 +203,8 @@ impl From<store::TableRow> for GraphTable {
             inherited: row.inherited,
             columns: columns.map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null }).collect(),
             delete_triggers: row.delete_triggers,
+            rules: row.rules,
+            updates_hindered: row.updates_hindered,
             update_triggers: row.update_triggers,
             leaves: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! Rows with a term of their own: a subject's row that another policy keeps for longer stays, without its link, until
 //! that policy takes it. Invariants: what decides is the row's own age and tenant at the moment of erasing; a row of which
-//! that cannot be said stays; a legal floor counts also where somebody named the action.
+//! that cannot be said stays; a legal floor counts however short it is, and also where somebody named the action.
 
 use sqlx::PgConnection;
 
@@ -32,16 +32,23 @@ struct Rules {
 }
 
 impl Keeper {
-    /// Whether it keeps rows longer than others are kept, by its own term or, where the action was named, by its floor.
+    /// Whether some of its rows may stay: a floor counts from the row's own time, its term where it is the longer one and
+    /// nobody named the action. Of subjects nobody knows when their own time begins.
     pub(crate) fn outlasts(&self, grace: &Term, named: bool) -> bool {
-        let floor = self.floor.is_some_and(|floor| floor.approximate() > grace.approximate());
-        floor || (!named && self.longest > grace.approximate())
+        self.floor.is_some() || (!named && self.longer(grace))
+    }
+
+    fn longer(&self, grace: &Term) -> bool {
+        self.longest > grace.approximate()
     }
 
     /// What is true of the rows that stay; none: all of them do.
-    pub(crate) fn stays(&self, named: bool) -> Option<String> {
+    pub(crate) fn stays(&self, grace: &Term, named: bool) -> Option<String> {
         let rules = self.rules.as_ref()?;
-        Some(if named { rules.below_floor.clone() } else { format!("({}) IS NOT TRUE", rules.over) })
+        Some(match !named && self.longer(grace) {
+            true => format!("({}) IS NOT TRUE", rules.over),
+            false => rules.below_floor.clone(),
+        })
     }
 }
 

@@ -65,11 +65,12 @@ pub(crate) fn narrowed(tree: &Tree, horizon: i64) -> Tree {
     tree
 }
 
-/// Positions of subjects whose link's value somebody who lives has by now: the rows may be theirs.
+/// Positions of subjects whose link's value somebody has: the rows may be theirs.
 pub(crate) async fn taken_over(connection: &mut PgConnection, compiled: &Compiled, roots: &Doomed) -> Result<Vec<i32>> {
     let mut shared = Vec::new();
     for edge in links(&compiled.tree) {
-        shared.extend(rows::sharing(connection, &compiled.tree, &compiled.root, edge, roots).await?);
+        let others = rows::sharing(connection, &compiled.tree, &compiled.root, edge, roots).await?;
+        shared.extend(others.into_iter().map(|(at, _)| at));
     }
     Ok(shared)
 }

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::compile::{self, Compiled};
 use super::store::rows;
-use super::tree::{EdgeAction, Finding, ShapeEdge};
+use super::tree::{Finding, ShapeEdge};
 use super::{look, store};
 use crate::Result;
 use crate::policy::{Retain, Subjects};
@@ -86,9 +86,11 @@ struct Counted {
 async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
     let compiled = compile::compile(connection, policy, subjects).await?;
     let mut ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
-    let stopped = stopped(connection, &compiled, &ids).await?;
-    let mut at = 0..;
-    ids.retain(|_| at.next().is_none_or(|at| !stopped.contains(&at)));
+    let all = ids.len();
+    while let Some(stopped) = stopped(connection, &compiled, &ids).await? {
+        let mut at = 0..;
+        ids.retain(|_| at.next().is_none_or(|at| !stopped.contains(&at)));
+    }
     let doomed = compiled.root.named(ids.iter().map(String::as_str))?;
     let (taken, unlinked) = look::would(connection, &compiled, &doomed).await?;
     let by_table = |counts: rows::Taken| {
@@ -102,21 +104,30 @@ async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjec
         tables
     };
     let (erases, unlinks) = (by_table(taken), by_table(unlinked));
-    Ok(Counted { subjects: ids.len() as u64, blocked: stopped.len() as u64, erases, unlinks })
+    Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks })
 }
 
-/// Which of the subjects `unless` or a shared value stops, as erasing asks it, without locks.
-async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[String]) -> Result<BTreeSet<i32>> {
+/// Which of the subjects `unless` stops, or somebody who is not among them: whoever has the same value of a link, or would go
+/// along. As erasing asks it, without locks; none when nothing stops them.
+async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[String]) -> Result<Option<BTreeSet<i32>>> {
     let (root, tree) = (&compiled.root, &compiled.tree);
+    if ids.is_empty() {
+        return Ok(None);
+    }
     let ids = root.named(ids.iter().map(String::as_str))?;
     let mut stopped: BTreeSet<i32> = rows::blocked(connection, root, &ids).await?.into_iter().collect();
-    let links =
-        tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep);
-    let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
-    for edge in links {
-        stopped.extend(rows::sharing(connection, tree, root, edge, &roots).await?);
+    if tree.leads_to_others() {
+        let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
+        for edge in tree.shared_links() {
+            stopped.extend(rows::sharing(connection, tree, root, edge, &roots).await?.into_iter().map(|(at, _)| at));
+        }
+        if tree.leads_back() {
+            let own = roots.len();
+            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            stopped.extend(&reached.subjects[own..]);
+        }
     }
-    Ok(stopped)
+    Ok(Some(stopped).filter(|stopped| !stopped.is_empty()))
 }
 
 /// Tables that look as if they shared the subjects' ids without a foreign key.

@@ -155,7 +155,15 @@ impl RetainWork {
         if let Some(copier) = copier.as_ref().filter(|_| due > 0) {
             copier.prepare(connection).await?;
         }
-        let chore = Erase::new(&self.unit.policy, compiled, key, copier);
+        let fences = store::fences(connection, &compiled.tree).await?;
+        // Once more, so that the fences are those of this tree.
+        let (_, again) = compile::tree(connection, &self.policy, &self.subjects).await?;
+        if !compiled.tree.shape().differences(&again.shape()).is_empty() {
+            return Err(
+                Error::refused("what hangs on its table changes just now").with_hint("the next run looks again")
+            );
+        }
+        let chore = Erase::new(&self.unit.policy, (compiled, fences), key, copier);
         Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
     }
 

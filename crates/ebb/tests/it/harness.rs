@@ -1,5 +1,6 @@
 //! The engine as an embedder drives it: a text becomes policies, policies are applied, a node does what is due.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ebb::audit::{PeriodKeys, SubjectKey};
@@ -42,18 +43,23 @@ impl Ebb {
     /// An engine that reaches the database in its own way.
     pub(crate) async fn through(db: TestDatabase, opened: Database) -> Self {
         let keys = TempDir::new();
-        let engine = engine(opened, &keys);
+        let engine = engine(opened, keys.path());
         Self { db, engine, keys }
     }
 
     /// Another engine on the same keys, as another process would have it.
     pub(crate) fn another(&self, opened: Database) -> Engine {
-        engine(opened, &self.keys)
+        engine(opened, self.keys())
+    }
+
+    /// The directory of its keys.
+    pub(crate) fn keys(&self) -> &Path {
+        self.keys.path()
     }
 
     /// Where its period keys are.
     pub(crate) fn period_keys(&self) -> PeriodKeys {
-        period_keys(&self.keys)
+        period_keys(self.keys())
     }
 
     pub(crate) async fn try_apply(&self, config: &str) -> Result<Vec<Change>> {
@@ -131,8 +137,9 @@ impl Ebb {
     }
 }
 
-fn engine(opened: Database, keys: &TempDir) -> Engine {
-    let subject = keys.path().join("subject.key");
+/// An engine whose keys are in a directory.
+pub(crate) fn engine(opened: Database, keys: &Path) -> Engine {
+    let subject = keys.join("subject.key");
     SubjectKey::create_if_missing(&subject).unwrap();
     let period = period_keys(keys);
     period.create_directory().unwrap();
@@ -140,8 +147,8 @@ fn engine(opened: Database, keys: &TempDir) -> Engine {
     Engine::new(opened, Keys { subject: Some(subject), period, ..Keys::default() })
 }
 
-fn period_keys(keys: &TempDir) -> PeriodKeys {
-    PeriodKeys::at(keys.path().join("periods"))
+fn period_keys(keys: &Path) -> PeriodKeys {
+    PeriodKeys::at(keys.join("periods"))
 }
 
 /// What a file with this text asks for.

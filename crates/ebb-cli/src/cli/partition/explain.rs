@@ -29,7 +29,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         Some(path) => {
             let text =
                 std::fs::read_to_string(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
-            Some(ebb::partition::shapes(&text, args.expect))
+            let shapes = ebb::partition::shapes(&text, args.expect);
+            if shapes.is_empty() {
+                return Err(Error::usage(format!("{} has no statement", path.display())));
+            }
+            Some(shapes)
         }
     };
     let mut tx = context.begin().await?;

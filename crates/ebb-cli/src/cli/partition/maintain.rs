@@ -29,12 +29,17 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let listings = ebb::partition::list(&mut tx, args.table.as_deref()).await?;
     tx.rollback().await?;
     if args.sql {
-        listings.iter().flat_map(ebb::partition::statements).for_each(|statement| say!("{statement}"));
+        let statements = listings.iter().flat_map(ebb::partition::statements);
+        statements.for_each(|statement| say!("{statement}"));
         return Ok(Outcome::Done);
     }
     for listing in &listings {
         say!("{}: {} missing ahead, {} to go", listing.table, listing.missing, leaving(listing).len());
         leaving(listing).iter().for_each(|partition| say!("  {partition}"));
+        let ending = listing.partitions.iter().filter(|p| p.state == "detach pending" && !p.expired);
+        ending.for_each(|p| {
+            say!("  {}: a detach that was cancelled is ended; it stays as a table of its own", p.partition)
+        });
     }
     if args.dry_run {
         return Ok(Outcome::Done);
@@ -72,7 +77,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
 
 /// The partitions that are past their time.
 fn leaving(listing: &Listing) -> Vec<String> {
-    let expired = listing.partitions.iter().filter(|p| p.state == "expired" || p.state == "detach pending");
+    let expired = listing.partitions.iter().filter(|p| p.expired);
     let detached = listing.detached.iter().filter(|gone| gone.due);
     expired.map(|p| p.partition.clone()).chain(detached.map(|gone| gone.partition.clone())).collect()
 }

@@ -18,7 +18,7 @@ pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 
 pub use run::{Adopted, Progress, adopt};
-pub(crate) use run::{After, Session, execute, prepare_session, prove, short};
+pub(crate) use run::{After, Session, build_index, execute, prepare_session, prove, short};
 pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;

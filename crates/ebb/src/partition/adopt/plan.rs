@@ -59,7 +59,7 @@ pub struct Step {
 }
 
 impl Step {
-    pub(super) fn new(title: &str, how: How, sql: Vec<String>) -> Self {
+    pub(crate) fn new(title: &str, how: How, sql: Vec<String>) -> Self {
         Self { title: title.into(), how, sql, index: None, fill: None }
     }
 }

@@ -346,7 +346,11 @@ pub(crate) async fn short(
     Ok(())
 }
 
-async fn build_index(session: &mut Session, step: &Step, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
+pub(crate) async fn build_index(
+    session: &mut Session,
+    step: &Step,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
     let Some((schema, name)) = &step.index else { return Ok(()) };
     let relation = crate::pg::Relation::new(schema, name);
     match store::index(&mut session.connection, schema, name).await? {

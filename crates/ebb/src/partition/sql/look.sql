@@ -1,16 +1,18 @@
 -- How it stands with the partitions of a table ($1 of kind $2, by $3, $4 ahead, zone $5, kept $6): all from the catalog,
 -- no rows and no sizes, because most looks find nothing to do. Expired: the whole period ended `keep` ago.
--- The runway ends where the first period begins that no partition covers. Read only.
+-- The runway ends where the first period begins that no partition covers; one on its way out takes no rows. Read only.
 WITH bounds AS MATERIALIZED (
     SELECT b.* FROM ebb.partition_bounds($1::int8::oid, $2) b
 ), here AS (
     SELECT ebb.partition_zone($2, $5) AS zone, ebb.now() AS now
+), live AS (
+    SELECT b.* FROM bounds b WHERE NOT b.pending
 ), islands AS (
     SELECT min(b.upper_bound) AS until
-    FROM bounds b, here
+    FROM live b, here
     WHERE b.upper_bound > here.now AT TIME ZONE here.zone
-      AND EXISTS (SELECT FROM bounds c WHERE c.lower_bound <= here.now AT TIME ZONE here.zone AND c.upper_bound > here.now AT TIME ZONE here.zone)
-      AND NOT EXISTS (SELECT FROM bounds c WHERE c.lower_bound = b.upper_bound)
+      AND EXISTS (SELECT FROM live c WHERE c.lower_bound <= here.now AT TIME ZONE here.zone AND c.upper_bound > here.now AT TIME ZONE here.zone)
+      AND NOT EXISTS (SELECT FROM live c WHERE c.lower_bound = b.upper_bound)
 )
 SELECT here.now,
        (SELECT count(*) FROM bounds) AS partitions,

@@ -1,7 +1,8 @@
-//! Whether a subject may go now: locked, looked at again, small enough, and sharing no row with anybody on hold. Invariant:
-//! what was true when a deletion was chosen does not count, only what a second statement sees under the locks.
+//! Whether a subject may go now: locked, looked at again, small enough, and sharing no row with anybody on hold. Invariants:
+//! what was true when a deletion was chosen does not count, only what a second statement sees under the locks; nobody goes
+//! along with another who may not go alone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -10,15 +11,25 @@ use super::{Erase, LARGE, Ready, roots};
 use crate::audit::Moment;
 use crate::gate::{self, Held};
 use crate::pg::Ident;
+use crate::retain::look;
 use crate::retain::store::rows::{self, Doomed, RootRow};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Column, Edge, EdgeAction, Kept};
+use crate::spine::batch::Batch;
 use crate::{Error, Result};
+
+/// A subject that would go along with one of a batch (by its position), and why.
+struct Other {
+    at: usize,
+    id: String,
+    why: String,
+}
 
 impl Erase {
     /// Locks the subjects' rows and looks again: what is held, not due by today's policy, blocked or taken back, waits
     /// or ends here.
-    pub(super) async fn lock(&mut self, connection: &mut PgConnection, found: Vec<Candidate>) -> Result<Vec<Ready>> {
+    pub(super) async fn lock(&mut self, batch: &mut Batch, found: Vec<Candidate>) -> Result<Vec<Ready>> {
+        let connection = batch.connection();
         let ids = self.ids(found.iter().map(|candidate| candidate.subject_id.as_str()))?;
         let role = self.compiled.role.clone();
         let root = &self.compiled.root;
@@ -37,13 +48,12 @@ impl Erase {
                 Some(row) if row.deleted_at.is_none() => restored.push(candidate.id),
                 Some(row) => mine.push((candidate, row)),
                 None if existing.contains(&(at as i32)) => self.progress.skipped += 1,
-                None => gone.push(candidate.id),
+                None => gone.push(candidate),
             }
         }
-        // Somebody else deleted the row: there is nothing left to erase, and nothing to say what went.
-        store::close_erased(connection, &gone, &vec![0; gone.len()]).await?;
         store::close_restored(connection, &restored).await?;
-        self.second_look(connection, mine).await
+        self.record_gone(batch, gone).await?;
+        self.second_look(batch.connection(), mine).await
     }
 
     async fn second_look(&self, connection: &mut PgConnection, mine: Vec<(Candidate, RootRow)>) -> Result<Vec<Ready>> {
@@ -74,38 +84,78 @@ impl Erase {
                 ready.push(Ready { candidate, look, row });
             }
         }
-        for (at, reason) in self.stopped(connection, &ready).await?.into_iter().rev() {
-            wait(ready.remove(at).candidate.id, Some(reason), None);
+        for at in self.blocked(connection, &ready).await?.into_iter().rev() {
+            wait(ready.remove(at).candidate.id, Some("`unless` holds".to_owned()), None);
         }
         store::note_waiting(connection, &waiting, &why, &due).await?;
         Ok(ready)
     }
 
-    /// Positions of subjects that `unless` or a shared value stops, in order.
-    async fn stopped(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<BTreeMap<usize, String>> {
-        let mut stopped = BTreeMap::new();
-        if ready.is_empty() {
-            return Ok(stopped);
+    /// Positions of subjects that `unless` stops.
+    async fn blocked(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<BTreeSet<usize>> {
+        let root = &self.compiled.root;
+        if ready.is_empty() || root.unless.is_none() {
+            return Ok(BTreeSet::new());
         }
-        let (root, tree) = (&self.compiled.root, &self.compiled.tree);
+        let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        if root.unless.is_some() {
-            let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
-            for at in rows::blocked(connection, root, &ids).await? {
-                stopped.insert(at as usize, "`unless` holds".to_owned());
+        let blocked = rows::blocked(connection, root, &ids).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        Ok(blocked.into_iter().map(|at| at as usize).collect())
+    }
+
+    /// Whoever would go along with these subjects and may go by itself joins them; whoever may not keeps back those it
+    /// would go along with.
+    pub(super) async fn together(&mut self, batch: &mut Batch, mut ready: Vec<Ready>) -> Result<Vec<Ready>> {
+        let mut back = HashSet::new();
+        loop {
+            let others = self.others(batch.connection(), &ready).await?;
+            if others.is_empty() {
+                return Ok(ready);
+            }
+            let ids = others.iter().map(|other| other.id.as_str()).filter(|id| !back.contains(*id));
+            let ids: Vec<&str> = ids.collect::<BTreeSet<_>>().into_iter().collect();
+            let found = store::open_among(batch.connection(), &self.policy, &ids).await?;
+            let more = self.lock(batch, found).await?;
+            if !more.is_empty() {
+                ready.extend(more);
+                continue;
+            }
+            let why: BTreeMap<usize, String> = others.into_iter().map(|other| (other.at, other.why)).collect();
+            for (at, why) in why.into_iter().rev() {
+                let waits = ready.remove(at).candidate;
+                store::note_waiting(batch.connection(), &[waits.id], &[Some(why)], &[None]).await?;
+                back.insert(waits.subject_id);
             }
         }
-        for edge in
-            tree.edges.iter().filter(|edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep)
-        {
-            for at in rows::sharing(connection, tree, root, edge, &roots(ready, tree.nodes[0].read.len())).await? {
-                let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
-                let reason = format!("a subject who is not deleted has the same {}", columns.join(", "));
-                stopped.insert(at as usize, reason);
+    }
+
+    /// Subjects that hang on these, or have the same value of a link that tells nobody apart.
+    async fn others(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Other>> {
+        let (root, tree) = (&self.compiled.root, &self.compiled.tree);
+        let mut others = Vec::new();
+        if ready.is_empty() || !tree.leads_to_others() {
+            return Ok(others);
+        }
+        let roots = roots(ready, tree.nodes[0].read.len());
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        for edge in tree.shared_links() {
+            let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
+            let why = format!("a subject that may not go yet has the same {}", columns.join(", "));
+            for (at, id) in rows::sharing(connection, tree, root, edge, &roots).await? {
+                others.push(Other { at: at as usize, id, why: why.clone() });
+            }
+        }
+        if tree.leads_back() {
+            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            for at in ready.len()..reached.len() {
+                let id = rows::id_text(&reached.row(at)[..root.key.len()]);
+                let why = "a subject that may not go yet would go along with it".to_owned();
+                others.push(Other { at: reached.subjects[at] as usize, id, why });
             }
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        Ok(stopped)
+        Ok(others)
     }
 
     /// As many subjects as one transaction may take; the first that is too large by itself comes back alone.
@@ -139,19 +189,11 @@ impl Erase {
         Ok((ready, left_out))
     }
 
-    /// Where subjects hang on each other, erasing one takes others along: none of them may be on hold.
-    pub(super) async fn taken_along(&self, connection: &mut PgConnection, roots: &Doomed, own: usize) -> Result<()> {
-        if roots.len() == own {
-            return Ok(());
-        }
-        let keys = self.compiled.root.key.len();
-        let others: Vec<String> = (own..roots.len()).map(|at| rows::id_text(&roots.row(at)[..keys])).collect();
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        let held = store::any_held(connection, &self.policy, &others).await?;
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        match held {
-            true => Err(Error::refused("it would take a subject along that is on hold")),
-            false => Ok(()),
+    /// Who came to hang on these subjects since that was looked at does not go along.
+    pub(super) fn nobody_else(&self, reached: &Doomed, ready: &[Ready]) -> Result<()> {
+        match reached.len() == ready.len() {
+            true => Ok(()),
+            false => Err(Error::refused("a subject that may not go yet would go along with it")),
         }
     }
 

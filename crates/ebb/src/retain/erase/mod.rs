@@ -22,9 +22,9 @@ use super::compile::Compiled;
 use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
-use super::store::rows::{self, Copied, Doomed, RootRow, Taken};
+use super::store::rows::{self, Copied, Doomed, RootRow, Rows, Taken};
 use super::store::{self, Candidate, Look, Place};
-use super::tree::{EdgeAction, Tree};
+use super::tree::{Edge, EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
 use crate::spine::batch::Batch;
@@ -49,12 +49,14 @@ pub(crate) struct Erase {
     key: Arc<SubjectKey>,
     /// Keeps a sealed copy of what goes, where the policy asks for one.
     copier: Option<Copier>,
+    /// What fired for rows of the tree's tables when it was read.
+    fences: String,
     progress: Progress,
     /// The state before the batch at work, for when its transaction is lost.
     began: Option<Progress>,
     /// A single subject took longer than a statement may: the next batch takes it in parts.
-    slow: Option<Uuid>,
-    attempting: Option<Uuid>,
+    slow: Option<Candidate>,
+    attempting: Option<Candidate>,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
     /// How many rows a subject had in the batch before: how many subjects one transaction may take.
@@ -97,11 +99,19 @@ struct Gone {
     /// Events of it that were still to come.
     cancelled: i64,
     copied: Vec<Copied>,
+    /// Somebody else had deleted the subject's own row.
+    already: bool,
 }
 
 impl Erase {
-    pub(crate) fn new(policy: &str, compiled: Compiled, key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
+    pub(crate) fn new(
+        policy: &str,
+        (compiled, fences): (Compiled, String),
+        key: Arc<SubjectKey>,
+        copier: Option<Copier>,
+    ) -> Self {
         Self {
+            fences,
             policy: policy.to_owned(),
             names: compiled.tree.nodes.iter().map(|node| node.relation.label()).collect(),
             compiled,
@@ -122,8 +132,12 @@ impl Erase {
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
         rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
+        self.unchanged(batch.connection()).await?;
         if let Some(slow) = self.slow.take() {
-            store::claim_large(batch.connection(), slow).await?;
+            let mut found = store::open_among(batch.connection(), &self.policy, &[&slow.subject_id]).await?;
+            found.retain(|found| found.id == slow.id);
+            let ready = self.lock(batch, found).await?;
+            self.claim(batch, ready).await?;
             return Ok(Outcome { changed: 0, more: true });
         }
         if self.progress.large_done && self.progress.due_done {
@@ -138,6 +152,19 @@ impl Erase {
         Ok(Outcome { changed, more: !done || super::late::links(&self.compiled.tree).next().is_some() })
     }
 
+    /// What hangs on the tables, and what fires when their rows go, is what it was when the tree was read: under a lock with
+    /// which nobody adds a foreign key, a trigger or a rule.
+    async fn unchanged(&self, connection: &mut PgConnection) -> Result<()> {
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        rows::lock_tables(connection, &self.compiled.tree).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        match store::fences(connection, &self.compiled.tree).await? == self.fences {
+            true => Ok(()),
+            false => Err(Error::refused("foreign keys, triggers or rules of its tables changed during the run")
+                .with_hint("the next run looks at them again; `ebb plan` shows them")),
+        }
+    }
+
     /// The next due subjects, as many as fit, each as a whole.
     async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
@@ -146,28 +173,32 @@ impl Erase {
         self.progress.due_done = (found.len() as u64) < size;
         let Some(last) = found.last() else { return Ok(0) };
         let last = (last.due_at, last.id);
-        let ready = self.lock(batch.connection(), found).await?;
+        let ready = self.lock(batch, found).await?;
         let (fits, rest) = self.fit(batch.connection(), ready).await?;
-        let changed = match (fits.as_slice(), rest) {
-            ([one], Some(large)) if large == one.candidate.id => {
-                // Claimed: it is hidden already, cannot be restored any more, and goes in parts.
-                store::claim_large(batch.connection(), one.candidate.id).await?;
-                self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
-                self.progress.large_done = false;
-                self.progress.after = Some((one.candidate.due_at, one.candidate.id));
-                self.progress.due_done = false;
-                return Ok(0);
-            }
-            (some, rest) => {
-                self.progress.after = match (some.last(), rest) {
-                    (Some(last), Some(_)) => Some((last.candidate.due_at, last.candidate.id)),
-                    _ => Some(last),
-                };
-                self.progress.due_done &= rest.is_none();
-                self.erase(batch, fits).await?
-            }
+        self.progress.after = match (fits.last(), rest) {
+            (Some(last), Some(_)) => Some((last.candidate.due_at, last.candidate.id)),
+            _ => Some(last),
         };
-        Ok(changed)
+        self.progress.due_done &= rest.is_none();
+        if rest.is_some() && rest == fits.first().map(|one| one.candidate.id) {
+            self.claim(batch, fits).await?;
+            return Ok(0);
+        }
+        let fits = self.together(batch, fits).await?;
+        self.erase(batch, fits).await
+    }
+
+    /// A subject that is too large for one transaction: it is hidden already, cannot be restored any more once it is claimed,
+    /// and goes in parts.
+    async fn claim(&mut self, batch: &mut Batch, large: Vec<Ready>) -> Result<()> {
+        let Some(id) = large.first().map(|one| one.candidate.id) else { return Ok(()) };
+        let ready = self.together(batch, large).await?;
+        if let Some(one) = ready.iter().find(|ready| ready.candidate.id == id) {
+            store::claim_large(batch.connection(), id).await?;
+            self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
+            self.progress.large_done = false;
+        }
+        Ok(())
     }
 
     /// Erases subjects together; where that fails, halves of them, down to the one that fails.
@@ -179,7 +210,7 @@ impl Erase {
                 continue;
             }
             if let [one] = some.as_slice() {
-                self.attempting = Some(one.candidate.id);
+                self.attempting = Some(one.candidate.clone());
             }
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
@@ -197,7 +228,9 @@ impl Erase {
                         let failed =
                             store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS)
                                 .await?;
-                        tracing::warn!(policy = self.policy, deletion = %one.candidate.id, error = %error, stuck = failed,
+                        // What the server says may name the subject: it is in the deletion, until that is erased.
+                        let sqlstate = error.sqlstate();
+                        tracing::warn!(policy = self.policy, deletion = %one.candidate.id, sqlstate, stuck = failed,
                             "A subject could not be erased");
                         self.progress.skipped += 1;
                         let (id, now) = (one.candidate.subject_id.clone(), one.look.now);
@@ -233,12 +266,13 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let roots = roots(ready, tree.nodes[0].read.len());
         let doomed = look::collect(connection, tree, roots, true).await?;
-        self.taken_along(connection, &doomed[0], ready.len()).await?;
+        self.nobody_else(&doomed[0], ready)?;
         self.spares(connection, 0, &doomed[0]).await?;
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
         let (mut taken, unlinked) = self.remove(connection, tree, &doomed).await?;
+        self.nothing_left(connection, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
         for ((node, subject), rows) in &taken.counts {
@@ -249,7 +283,7 @@ impl Erase {
         }
         let roots: i64 = gone.iter().filter_map(|gone| gone.tables.get(&0)).sum();
         if roots != doomed[0].len() as i64 {
-            return Err(Error::failed("a row of a subject is still there: a trigger or rule keeps it"));
+            return Err(Error::failed("a row of a subject is still there: a trigger keeps it"));
         }
         let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
         for (subject, cancelled) in store::forget_events(connection, &self.policy, &ids).await? {
@@ -269,8 +303,7 @@ impl Erase {
             for node in component {
                 for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
                     if !doomed[*node].is_empty() {
-                        let set = &self.compiled.sets[&at];
-                        rows::unlink(connection, tree, edge, set, &doomed[*node], &mut unlinked).await?;
+                        self.unlink(connection, tree, (at, edge), &doomed[*node], &mut unlinked).await?;
                     }
                 }
             }
@@ -300,6 +333,41 @@ impl Erase {
         Ok((taken, unlinked))
     }
 
+    /// Ends the links behind an edge; where a trigger may keep a row as it is, none may be.
+    async fn unlink(
+        &self,
+        connection: &mut PgConnection,
+        tree: &Tree,
+        (at, edge): (usize, &Edge),
+        parents: &Doomed,
+        unlinked: &mut Taken,
+    ) -> Result<()> {
+        let hindered = tree.nodes[edge.child].updates_hindered;
+        let found = match hindered {
+            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay).await?,
+            false => 0,
+        };
+        let changed = rows::unlink(connection, tree, edge, &self.compiled.sets[&at], parents, unlinked).await?;
+        if changed < found {
+            return Err(kept(&tree.nodes[edge.child]));
+        }
+        Ok(())
+    }
+
+    /// Where triggers run for rows that go: none of them kept one, or put one back.
+    async fn nothing_left(&self, connection: &mut PgConnection, doomed: &[Doomed]) -> Result<()> {
+        let tree = &self.compiled.tree;
+        for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| !node.triggers.is_empty()) {
+            for (_, edge) in tree.into(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
+                let found = rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Go).await?;
+                if found > 0 {
+                    return Err(kept(node));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {
         self.compiled.root.named(ids)
     }
@@ -308,6 +376,11 @@ impl Erase {
 /// Whose data it was, for whoever has the key and the id.
 pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
     key.pseudonym(format!("{policy}\0{id}").as_bytes())
+}
+
+fn kept(node: &Node) -> Error {
+    let table = node.relation.label();
+    Error::failed(format!("a row of {table} is still there, or as it was: a trigger keeps it"))
 }
 
 fn roots(ready: &[Ready], columns: usize) -> Doomed {

@@ -33,10 +33,14 @@ impl Erase {
                 self.progress.skipped += 1;
                 self.progress.after_large = Some(candidate.id);
             } else {
-                store::close_erased(connection, &[candidate.id], &[0]).await?;
+                self.record_gone(batch, vec![candidate]).await?;
             }
             return Ok(0);
         };
+        if row.deleted_at.is_none() {
+            // Claimed is claimed: whoever took the soft delete back sees half a subject otherwise.
+            rows::hide(connection, root, &ids).await?;
+        }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         if store::forget_some_events(connection, &self.policy, &candidate.subject_id, LARGE).await? >= LARGE {
             return Ok(0);
@@ -65,7 +69,13 @@ impl Erase {
                     let (id, now) = (candidate.id, row.deleted_at);
                     let look = store::recheck(connection, &[id], &[now], std::slice::from_ref(&row.tenant)).await?;
                     let Some(look) = look.into_iter().next() else { return Ok(0) };
-                    return Ok(rows.unsigned_abs() + self.erase(batch, vec![Ready { candidate, look, row }]).await?);
+                    let ready = self.together(batch, vec![Ready { candidate, look, row }]).await?;
+                    let before = self.progress.subjects;
+                    let rest = self.erase(batch, ready).await?;
+                    if self.progress.subjects == before {
+                        self.progress.after_large = Some(id);
+                    }
+                    return Ok(rows.unsigned_abs() + rest);
                 }
                 Ok(rows.unsigned_abs())
             }
@@ -116,10 +126,8 @@ impl Erase {
             };
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
             for (at, edge) in tree.onto(node).filter(|(_, edge)| edge.child != node) {
-                if let Some(set) = self.compiled.sets.get(&at)
-                    && depth > 0
-                {
-                    rows::unlink(connection, tree, edge, set, rows, &mut Taken::default()).await?;
+                if self.compiled.sets.contains_key(&at) && depth > 0 {
+                    self.unlink(connection, tree, (at, edge), rows, &mut Taken::default()).await?;
                 }
                 if edge.action != EdgeAction::Delete || circle(edge.child) {
                     continue;

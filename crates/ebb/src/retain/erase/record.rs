@@ -1,19 +1,18 @@
 //! What stays of an erasure: a record for each subject, without anything that was erased, and a sealed copy where the
 //! policy asks for one; in the transaction that erases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Done, Erase, pseudonym};
+use super::{Done, Erase, Gone as Went, Ready, pseudonym};
 use crate::audit::Moment;
 use crate::retain::snapshot::{Gone, Sealed};
-use crate::retain::store;
-use crate::retain::store::Erasure;
-use crate::retain::store::rows::Copied;
+use crate::retain::store::rows::{Copied, RootRow};
+use crate::retain::store::{self, Candidate, Erasure, Look};
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
@@ -21,6 +20,37 @@ impl Erase {
     /// The records of this batch, in its own transaction, without anything that was erased.
     pub(super) async fn record(&mut self, batch: &mut Batch, mut done: Vec<Done>) -> Result<u64> {
         let sealed = self.keep(batch.connection(), &mut done).await?;
+        let rows = self.close(batch, &done, &sealed).await?;
+        self.remember_links(batch.connection(), &done).await?;
+        if !done.is_empty() {
+            self.rows_each = rows as f64 / done.len() as f64;
+        }
+        self.progress.subjects += done.len() as u64;
+        Ok(rows)
+    }
+
+    /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone.
+    pub(super) async fn record_gone(&mut self, batch: &mut Batch, gone: Vec<Candidate>) -> Result<()> {
+        let ids: Vec<Uuid> = gone.iter().map(|candidate| candidate.id).collect();
+        let looks = store::recheck(batch.connection(), &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await?;
+        let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();
+        let mut done = Vec::new();
+        for candidate in gone {
+            let Some(look) = looks.remove(&candidate.id) else { continue };
+            if look.held.is_none() && look.due_at <= look.now {
+                let ready = Ready { candidate, look, row: RootRow::default() };
+                done.push(Done { ready, gone: Went { already: true, ..Went::default() } });
+            }
+        }
+        let ids: Vec<&str> = done.iter().map(|done| done.ready.candidate.subject_id.as_str()).collect();
+        for (subject, cancelled) in store::forget_events(batch.connection(), &self.policy, &ids).await? {
+            done[subject as usize].gone.cancelled = cancelled;
+        }
+        self.close(batch, &done, &[]).await?;
+        Ok(())
+    }
+
+    async fn close(&self, batch: &mut Batch, done: &[Done], sealed: &[Sealed]) -> Result<u64> {
         let mut erasures = Vec::with_capacity(done.len());
         let mut ids = Vec::with_capacity(done.len());
         let mut counts = Vec::with_capacity(done.len());
@@ -39,15 +69,10 @@ impl Erase {
                 details: self.details(done, sealed.get(at))?,
             });
         }
-        if !done.is_empty() {
-            self.rows_each = mine as f64 / done.len() as f64;
-        }
         let (claim, run) = (batch.claim.clone(), batch.run);
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
         store::record_erasures(batch.connection(), about, (run, &claim.node), &erasures).await?;
         store::close_erased(batch.connection(), &ids, &counts).await?;
-        self.remember_links(batch.connection(), &done).await?;
-        self.progress.subjects += done.len() as u64;
         Ok(mine.unsigned_abs())
     }
 
@@ -87,6 +112,7 @@ impl Erase {
             unlinked: self.by_table(&gone.unlinked),
             snapshot: sealed.map(|sealed| json!({ "rows": sealed.rows, "until": sealed.until })),
             events_cancelled: gone.cancelled,
+            already_gone: gone.already,
         };
         serde_json::to_string(&details).map_err(|error| Error::failed("a record cannot be written").with_source(error))
     }
@@ -120,8 +146,14 @@ struct Details<'a> {
     snapshot: Option<Value>,
     #[serde(skip_serializing_if = "is_zero")]
     events_cancelled: i64,
+    #[serde(skip_serializing_if = "is_not")]
+    already_gone: bool,
 }
 
 fn is_zero(count: &i64) -> bool {
     *count == 0
+}
+
+fn is_not(flag: &bool) -> bool {
+    !*flag
 }

@@ -16,6 +16,8 @@ pub(crate) struct TableRow {
     pub(crate) types: Vec<String>,
     pub(crate) not_null: Vec<bool>,
     pub(crate) delete_triggers: Vec<String>,
+    pub(crate) rules: Vec<String>,
+    pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
 }
 

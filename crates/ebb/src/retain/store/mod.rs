@@ -28,6 +28,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
+use super::tree::Tree;
 use crate::audit::{Hash, Moment};
 use crate::{Result, sql};
 
@@ -173,8 +174,16 @@ pub(crate) async fn record_erasures(
     Ok(())
 }
 
-pub(crate) async fn any_held(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<bool> {
-    Ok(sql!("any_held" scalar bool).bind(policy).bind(ids).fetch_one(connection).await?)
+/// Deletions that are open of these subjects.
+pub(crate) async fn open_among(connection: &mut PgConnection, policy: &str, ids: &[&str]) -> Result<Vec<Candidate>> {
+    Ok(sql!("open_among" as Candidate).bind(policy).bind(ids).fetch_all(connection).await?)
+}
+
+/// What fires when rows of a tree's tables go, as one word.
+pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result<String> {
+    let doomed = tree.nodes.iter().filter(|node| node.doomed);
+    let tables: Vec<String> = doomed.map(|node| node.relation.to_string()).collect();
+    Ok(sql!("fences" scalar String).bind(tables).fetch_one(connection).await?)
 }
 
 /// Positions of the subjects that have no open deletion.

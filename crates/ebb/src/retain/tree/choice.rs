@@ -36,7 +36,7 @@ impl<'a> Builder<'a> {
             self.refuse(&relation, message, Some(fix));
             return Ok((wish, None));
         }
-        let stays: Option<Vec<String>> = longer.iter().map(|keeper| keeper.stays(named)).collect();
+        let stays: Option<Vec<String>> = longer.iter().map(|keeper| keeper.stays(&wishes.grace, named)).collect();
         let (which, decided) = match stays {
             None if named => {
                 let message =

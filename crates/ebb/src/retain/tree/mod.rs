@@ -41,7 +41,10 @@ pub(crate) struct Node {
     pub(crate) key: Vec<Column>,
     /// What is read of its rows: the key, then whatever others refer to.
     pub(crate) read: Vec<Column>,
+    /// Triggers that run for rows that go.
     pub(crate) triggers: Vec<String>,
+    /// A trigger may keep a row as it is that is to be changed.
+    pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
 }
 
@@ -430,11 +433,24 @@ impl<'a> Builder<'a> {
         if table.inherited {
             self.refuse(&relation, "other tables inherit from it, and foreign keys do not see their rows".into(), None);
         }
+        let touched = doomed || self.edges.iter().any(|edge| edge.child == at && edge.action != EdgeAction::Keep);
+        if let Some(rule) = table.rules.first().filter(|_| touched) {
+            let message = format!("rule {rule} makes something else of what is deleted or changed there");
+            let fix = format!("DROP RULE {} ON {relation}; a trigger can do the same", Ident::new(rule));
+            self.refuse(&relation, message, Some(fix));
+        }
         if doomed && !table.delete_triggers.is_empty() {
             let names = table.delete_triggers.join(", ");
             let message =
                 format!("trigger {names} runs for every row that goes; what it does elsewhere is in no count");
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
+        }
+        if at == 0 && self.edges.iter().any(|edge| edge.child == 0 && edge.action == EdgeAction::Delete) {
+            let message =
+                "subjects hang on each other: one goes only when all that would go along with it may go as well";
+            let fix = "children = [{ table, column, action = \"nullify\" }] lets each go by itself";
+            let (table, message, fix) = (relation.label(), message.to_owned(), Some(fix.to_owned()));
+            self.findings.push(Finding { refuses: false, table, message, fix });
         }
         if at == 0 && !table.update_triggers.is_empty() {
             let names = table.update_triggers.join(", ");
@@ -444,7 +460,7 @@ impl<'a> Builder<'a> {
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         }
         let (tuples, triggers) = (table.tuples(), if doomed { table.delete_triggers.clone() } else { Vec::new() });
-        Ok(Node { relation, doomed, inner, key, read, triggers, tuples })
+        Ok(Node { relation, doomed, inner, key, read, triggers, updates_hindered: table.updates_hindered, tuples })
     }
 
     /// Strongly connected components of the doomed tables, parents first (Tarjan).
@@ -487,6 +503,22 @@ impl Tree {
         let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
         (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
             || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
+    /// Links behind which two subjects can have the same rows.
+    pub(crate) fn shared_links(&self) -> impl Iterator<Item = &Edge> {
+        let shared = |edge: &&Edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep;
+        self.edges.iter().filter(shared)
+    }
+
+    /// Whether subjects hang on each other.
+    pub(crate) fn leads_back(&self) -> bool {
+        self.into(0).any(|(_, edge)| edge.action == EdgeAction::Delete)
+    }
+
+    /// Whether a subject can take rows of another along, or another itself.
+    pub(crate) fn leads_to_others(&self) -> bool {
+        self.leads_back() || self.shared_links().next().is_some()
     }
 
     /// Edges that lead to a node.

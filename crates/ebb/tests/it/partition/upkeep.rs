@@ -414,11 +414,13 @@ async fn explain_says_which_partitions_are_read_and_executes_nothing() {
     assert_eq!((of("count one period").reads.len(), of("count one period").partitions), (1, 6));
     assert_eq!(of("list over three periods").reads.len(), 3);
     let update = of("update by key");
-    assert!(
-        update.reads.len() == 6 && update.falls_short && update.words.contains("add \"at\" to the WHERE"),
-        "{update:?}"
-    );
-    assert!(of("delete what is expired").falls_short);
+    assert!(update.reads.len() == 6 && update.words.contains("name \"at\" too, as below"), "{update:?}");
+    assert!(!update.falls_short, "nothing better can be reached without naming it: {update:?}");
+    assert_eq!(of("update by key and time").reads, of("count one period").reads);
+    let delete = of("delete what is expired");
+    assert!(!delete.falls_short && delete.words.contains("drop whole partitions"), "{delete:?}");
+    let listed = of("list over three periods");
+    assert!(listed.reads.iter().all(|name| listed.words.contains(name)), "{listed:?}");
     let own = ebb::partition::shapes(
         "INSERT INTO public.p (site, k, at) VALUES (1, 'a', now()); SELECT * FROM public.p WHERE at > now() + interval '100 days'",
         Some(3),
@@ -428,6 +430,80 @@ async fn explain_says_which_partitions_are_read_and_executes_nothing() {
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p").await, 0, "nothing was inserted");
     let bad = ebb::partition::shapes("SELEC 1", None);
     assert!(explained(Some(bad)).await.unwrap_err().to_string().contains("syntax error"));
+    // As callers write them: without the schema, with semicolons in strings; a parameter must get a value.
+    let own =
+        explained(Some(ebb::partition::shapes("SELECT ';' FROM p WHERE k = ';'; DELETE FROM p", None))).await.unwrap();
+    assert_eq!((own.len(), own[1].reads.len()), (2, 6));
+    assert!(own[1].words.contains("becomes a drop"), "{own:#?}");
+    let parameters = explained(Some(ebb::partition::shapes("SELECT FROM p WHERE at = $1", None))).await.unwrap_err();
+    assert!(parameters.to_string().contains("has the parameter $1"), "{parameters}");
+}
+
+#[tokio::test]
+async fn explain_looks_at_periods_as_long_as_the_policy_says() {
+    let ebb = Ebb::new().await;
+    ebb.set_clock("2026-11-10 12:00:00+00").await;
+    let tables = [("timestamptz", "day", ""), ("bigint", "week", "unit = \"ms\""), ("date", "year", "")];
+    let mut config = String::new();
+    for (n, (ty, by, more)) in tables.iter().enumerate() {
+        ebb.db.execute(&format!("CREATE TABLE public.e{n} (at {ty} NOT NULL) PARTITION BY RANGE (at)")).await;
+        config += &policy(&format!("by = \"{by}\"\nahead = 5\n{more}"))
+            .replace("\"p\"", &format!("\"e{n}\""))
+            .replace("public.p", &format!("public.e{n}"));
+    }
+    ebb.apply(&config).await;
+    for n in 0..tables.len() {
+        ebb.db.scalar::<i32>(&format!("SELECT ebb.ensure_partitions('e{n}')")).await;
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        let all = ebb::partition::explain(&mut tx, &format!("public.e{n}"), None).await.unwrap();
+        let read: Vec<usize> = all.iter().map(|one| one.reads.len()).collect();
+        assert_eq!(read[..3], [0, 1, 3], "{all:#?}");
+        assert!(!all.iter().any(|one| one.falls_short), "{all:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_detach_that_somebody_else_lost_is_ended_and_loses_nothing() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy("by = \"month\"\nahead = 4\nkeep = \"1mo\"")).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15'), (2, '2026-04-05')").await;
+    ebb.set_clock("2026-04-10 00:00:00+00").await;
+    let (mut reader, mut other) = (ebb.client().await, ebb.client().await);
+    execute(&mut reader, "BEGIN; SELECT count(*) FROM public.p").await;
+    let detach = tokio::spawn(async move {
+        sqlx::raw_sql("ALTER TABLE public.p DETACH PARTITION public.p_2026_04 CONCURRENTLY").execute(&mut other).await
+    });
+    ebb.until("SELECT bool_or(inhdetachpending) FROM pg_inherits WHERE inhparent = 'public.p'::regclass").await;
+    ebb.until(
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+         WHERE query LIKE 'ALTER TABLE%CONCURRENTLY' AND datname = current_database() AND state = 'active' LIMIT 1",
+    )
+    .await;
+    assert!(detach.await.unwrap().is_err());
+    execute(&mut reader, "COMMIT").await;
+    let refused = sqlx::raw_sql("INSERT INTO public.p VALUES (3, '2026-04-11')").execute(ebb.db.pool()).await;
+    assert!(refused.unwrap_err().to_string().contains("no partition"));
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let listing = ebb::partition::list(&mut tx, Some("p")).await.unwrap().remove(0);
+    tx.rollback().await.unwrap();
+    assert_eq!(listing.runway_seconds, 0, "rows of now are refused");
+    let statements = ebb::partition::statements(&listing).join("\n");
+    assert!(statements.contains("DETACH PARTITION \"public\".\"p_2026_04\" FINALIZE;"), "{statements}");
+    assert!(statements.contains("DETACH PARTITION \"public\".\"p_2026_02\" CONCURRENTLY;"), "{statements}");
+    assert!(!statements.contains("DROP"), "no partition goes without the looks of upkeep: {statements}");
+    let questions =
+        ebb::doctor::Questions { wanted: Vec::new(), host_time: jiff::Timestamp::now(), role: None, embedded: false };
+    let report = ebb.engine.doctor(&questions).await.unwrap();
+    let found = report.findings.iter().find(|one| one.check == "detach pending").expect("doctor names it");
+    assert!(found.evidence.contains("public.p_2026_04 is on its way out of public.p"), "{found:?}");
+    let runs = maintain(&ebb).await;
+    assert!(runs[0].status == Status::Success && runs[0].rows == 1, "{runs:?}");
+    assert!(runs[0].note.as_ref().unwrap().contains("public.p_2026_04 is out of the table"), "{runs:?}");
+    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await, "what is expired went");
+    assert_eq!(ebb.list("id", "public.p_2026_04").await, "2", "what is not expired is there, outside");
+    ebb.db.execute("INSERT INTO public.p VALUES (3, '2026-04-11')").await;
 }
 
 #[tokio::test]
@@ -486,4 +562,34 @@ async fn a_table_of_pg_partman_is_taken_over_by_name() {
         .scalar("SELECT count(*) FROM ebb.partition_bounds('public.p'::regclass, 'timestamptz') WHERE lower_bound > now() AT TIME ZONE 'UTC'")
         .await;
     assert_eq!(ahead, 6);
+}
+
+#[tokio::test]
+async fn writers_do_not_wait_for_a_brin_index_that_waits_for_somebody_else() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    let mut slow = ebb.client().await;
+    execute(&mut slow, "BEGIN; INSERT INTO public.p VALUES (1, now())").await;
+    let engine = ebb.another(ebb.db.open());
+    let (says, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let build = tokio::spawn(async move {
+        let mut tx = engine.database().read().await.unwrap();
+        let brin = ebb::partition::brin(&mut tx, "public.p", None, 32).await.unwrap();
+        tx.rollback().await.unwrap();
+        ebb::partition::build_brin(engine.database(), &brin, &mut |line| says.send(line).unwrap()).await
+    });
+    while !heard.recv().await.expect("it says for whom it waits").contains("waiting: pid") {}
+    ebb.db.execute("SET lock_timeout = '30s'; INSERT INTO public.p VALUES (2, now())").await;
+    execute(&mut slow, "COMMIT").await;
+    build.await.unwrap().unwrap();
+    let valid: bool =
+        ebb.db.scalar("SELECT indisvalid FROM pg_index WHERE indexrelid = 'public.p_at_brin'::regclass").await;
+    assert!(valid);
+    ebb.db.execute("DROP INDEX public.p_at_brin; CREATE INDEX p_at_brin ON public.p (id)").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let brin = ebb::partition::brin(&mut tx, "public.p", None, 32).await.unwrap();
+    tx.rollback().await.unwrap();
+    let taken = ebb::partition::build_brin(ebb.engine.database(), &brin, &mut |_| ()).await.unwrap_err();
+    assert!(taken.to_string().contains("public.p_at_brin exists, and is no BRIN index on at"), "{taken}");
 }

@@ -1,5 +1,6 @@
 //! Subjects: what a deletion is, how it ends, and everything that must not happen on the way.
 
+mod along;
 mod at_once;
 mod events;
 mod gates;

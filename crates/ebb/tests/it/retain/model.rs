@@ -1,49 +1,97 @@
-//! Random interleavings of everything that can be asked about subjects, against a model of a few lines. Runs are also
-//! cut off at any moment, as when a node dies: what was begun is then whole or has not happened.
+//! Random interleavings of everything that can be asked about subjects, against a model of a few lines. The node is a
+//! process of its own, killed at any moment; whatever is asked while it runs is answered truly, and whoever won, the
+//! subject is then whole or gone with a record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
+use ebb::pg::{Database, Target};
 use ebb::retain::Consent;
+use ebb::schedule::sink::{Delivery, Sink, Verdict};
+use ebb_testkit::Peer;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgPool;
+use tokio::time::Instant;
 
 use super::{SHOP, users, warn};
-use crate::harness::{Ebb, options, wanted};
-use crate::schedule::Ledger;
+use crate::harness::{Ebb, engine, options, run_once, wanted};
 
-const USERS: u8 = 5;
-
-#[derive(Debug, Clone)]
-enum Op {
-    Delete(u8),
-    DeleteInApplication(u8),
-    Restore(u8),
-    RestoreInApplication(u8),
-    Hold(u8, Option<u16>),
-    Release(u8),
-    EraseNow(u8),
-    Advance(u16),
-    Grace(u16),
-    Run,
-    CutOff(u16),
+/// What is asked about one subject.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Delete,
+    Restore,
+    Hold(Option<u16>),
+    Release,
+    EraseNow,
+    DeleteInApplication,
+    RestoreInApplication,
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let user = || 1..=USERS;
+fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => user().prop_map(Op::Delete),
-        1 => user().prop_map(Op::DeleteInApplication),
-        2 => user().prop_map(Op::Restore),
-        1 => user().prop_map(Op::RestoreInApplication),
-        1 => (user(), prop::option::of(1_u16..80)).prop_map(|(user, days)| Op::Hold(user, days)),
-        1 => user().prop_map(Op::Release),
-        1 => user().prop_map(Op::EraseNow),
-        4 => (1_u16..50).prop_map(Op::Advance),
-        1 => prop_oneof![Just(30_u16), Just(60), Just(90)].prop_map(Op::Grace),
-        3 => Just(Op::Run),
-        2 => (0_u16..120).prop_map(Op::CutOff),
+        5 => Just(Act::Delete),
+        3 => Just(Act::Restore),
+        2 => prop::option::of(1_u16..80).prop_map(Act::Hold),
+        2 => Just(Act::Release),
+        1 => Just(Act::EraseNow),
     ]
+}
+
+/// What the application does with the row itself is noticed when a node looks next, so it comes last.
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let last = prop_oneof![
+        9 => Just(None),
+        1 => Just(Some(Act::DeleteInApplication)),
+        1 => Just(Some(Act::RestoreInApplication)),
+    ];
+    (prop::collection::vec(act(), 0..3), last).prop_map(|(mut acts, last)| {
+        acts.extend(last);
+        acts
+    })
+}
+
+/// What happens to all of them, and then a node looks.
+#[derive(Debug, Clone)]
+struct Round {
+    advance: u16,
+    grace: Option<u16>,
+    /// The node runs while things are asked, not after it.
+    at_once: bool,
+    /// After so many milliseconds the node is killed, and another takes over.
+    kill: Option<u16>,
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    let days = prop_oneof![1 => Just(0), 3 => 1_u16..50];
+    let grace = prop::option::weighted(0.15, prop_oneof![Just(30_u16), Just(60), Just(90)]);
+    (days, grace, any::<bool>(), prop::option::weighted(0.4, 0_u16..600))
+        .prop_map(|(advance, grace, at_once, kill)| Round { advance, grace, at_once, kill })
+}
+
+#[derive(Debug, Clone)]
+struct Game {
+    warns: bool,
+    batch: u16,
+    rounds: Vec<Round>,
+    /// For each subject what is asked in each round.
+    subjects: Vec<Vec<Vec<Act>>>,
+}
+
+const ROUNDS: usize = 10;
+
+fn game(subjects: usize) -> impl Strategy<Value = Game> {
+    let life = prop::collection::vec(acts(), ROUNDS);
+    let batch = prop_oneof![Just(2_u16), Just(9), Just(100)];
+    (any::<bool>(), batch, prop::collection::vec(round(), ROUNDS), prop::collection::vec(life, subjects))
+        .prop_map(|(warns, batch, rounds, subjects)| Game { warns, batch, rounds, subjects })
 }
 
 /// A subject as the model sees it.
@@ -59,265 +107,402 @@ struct Subject {
     /// Not before this day, because a hold was lifted.
     not_before: u32,
     gone: bool,
+    /// While a node ran it was due for a moment, and may have gone.
+    was_due: bool,
+    /// While a node ran it was to be warned for a moment, and may have been.
+    was_to_be_warned: bool,
 }
 
 const FLOOR: u32 = 20;
 const WARN_BEFORE: u32 = 15;
 
+/// What everybody shares.
+#[derive(Debug, Clone, Copy)]
+struct Day {
+    today: u32,
+    grace: u32,
+    warns: bool,
+}
+
 impl Subject {
-    fn held(&self, today: u32) -> bool {
-        self.hold.is_some_and(|until| until.is_none_or(|until| today < until))
+    fn held(&self, day: Day) -> bool {
+        self.hold.is_some_and(|until| until.is_none_or(|until| day.today < until))
     }
 
     /// The day from which on it may be erased, as far as is known today.
-    fn due_on(&self, grace: u32) -> Option<u32> {
-        let term = if self.expedited { FLOOR } else { grace.max(FLOOR) };
+    fn due_on(&self, day: Day) -> Option<u32> {
+        let term = if self.expedited { FLOOR } else { day.grace.max(FLOOR) };
         let promised = self.warned.map_or(0, |day| day + WARN_BEFORE).max(self.not_before);
         self.deleted.map(|day| (day + term).max(if self.expedited { 0 } else { promised }))
     }
 
-    fn due(&self, today: u32, grace: u32, warns: bool) -> bool {
-        let told = !warns || self.expedited || self.warned.is_some();
-        !self.gone && !self.held(today) && told && self.due_on(grace).is_some_and(|day| today >= day)
+    fn due(&self, day: Day) -> bool {
+        let told = !day.warns || self.expedited || self.warned.is_some();
+        !self.gone && !self.held(day) && told && self.due_on(day).is_some_and(|due| day.today >= due)
     }
 
-    /// A node looks whom to warn, and the sink accepts it.
-    fn warn(&mut self, today: u32, grace: u32) {
-        let open = !self.gone && !self.expedited && !self.held(today) && self.warned.is_none();
-        if open && self.due_on(grace).is_some_and(|day| day <= today + WARN_BEFORE) {
-            self.warned = Some(today);
-        }
+    fn to_be_warned(&self, day: Day) -> bool {
+        let open = !self.gone && !self.expedited && !self.held(day) && self.warned.is_none();
+        day.warns && open && self.due_on(day).is_some_and(|due| due <= day.today + WARN_BEFORE)
+    }
+
+    /// A node that runs may see it as it is now.
+    fn seen(&mut self, day: Day) {
+        self.was_due |= self.due(day);
+        self.was_to_be_warned |= self.to_be_warned(day);
     }
 
     fn restored(&mut self) {
-        *self = Self { hold: self.hold, gone: self.gone, ..Self::default() };
+        *self = Self { hold: self.hold, was_due: self.was_due, ..Self::default() };
+    }
+
+    fn went(&mut self) {
+        *self = Self { gone: true, ..Self::default() };
+    }
+
+    /// An answer says whether the subject is there: the model must agree, or learn who won.
+    fn is_there(&mut self, there: bool) -> Result<bool, TestCaseError> {
+        if !there && self.was_due {
+            self.went();
+        }
+        prop_assert_eq!(there, !self.gone, "{:?}", self);
+        Ok(there)
+    }
+
+    /// What an act did.
+    fn asked(&mut self, act: Act, answer: bool, day: Day) -> Result<(), TestCaseError> {
+        match act {
+            Act::Delete => {
+                if self.is_there(answer)? {
+                    self.deleted = self.deleted.or(Some(day.today));
+                }
+            }
+            Act::Restore => {
+                if self.deleted.is_some() && self.is_there(answer)? {
+                    self.restored();
+                } else {
+                    prop_assert!(!answer, "{:?}", self);
+                }
+            }
+            Act::Hold(days) => {
+                if self.is_there(answer)? {
+                    self.hold = Some(days.map(|days| day.today + u32::from(days)));
+                }
+            }
+            Act::Release => {
+                if self.hold.is_some() && self.is_there(answer)? {
+                    if day.warns && self.warned.is_none() && self.deleted.is_some() {
+                        self.not_before = self.not_before.max(day.today + WARN_BEFORE);
+                    }
+                    self.hold = None;
+                } else {
+                    prop_assert!(!answer, "{:?}", self);
+                }
+            }
+            Act::EraseNow => {
+                if self.is_there(answer)? {
+                    (self.deleted, self.expedited) = (self.deleted.or(Some(day.today)), true);
+                }
+            }
+            // Of a row that is deleted already it says nothing.
+            Act::DeleteInApplication => {
+                if self.deleted.is_none() && self.is_there(answer)? {
+                    self.deleted = Some(day.today);
+                }
+            }
+            Act::RestoreInApplication => {
+                if self.is_there(answer)? {
+                    self.restored();
+                }
+            }
+        }
+        Ok(())
     }
 }
 
 struct World {
     ebb: Ebb,
-    subjects: BTreeMap<u8, Subject>,
-    today: u32,
-    grace: u32,
-    warns: bool,
-    engine: ebb::Engine,
-    ledger: Ledger,
+    subjects: BTreeMap<usize, Subject>,
+    day: Day,
+    batch: u16,
+    node: Peer,
 }
 
-fn config(grace: u32, warns: bool) -> String {
-    let keys = "floor = \"20d\"\nbatch = { rows = 2, pause = \"0s\" }";
-    let config = match warns {
+fn config(day: Day, batch: u16) -> String {
+    let keys = format!("floor = \"{FLOOR}d\"\nbatch = {{ rows = {batch}, pause = \"0s\" }}");
+    let config = match day.warns {
         true => warn::config(&format!("{keys}\nwarn_before = [\"{WARN_BEFORE}d\"]")),
-        false => users(keys),
+        false => users(&keys),
     };
-    config.replace("grace = \"90d\"", &format!("grace = \"{grace}d\""))
+    config.replace("grace = \"90d\"", &format!("grace = \"{}d\"", day.grace))
 }
 
 impl World {
-    async fn new(warns: bool) -> Self {
+    async fn new(game: &Game) -> Self {
         let ebb = Ebb::with(SHOP).await;
-        ebb.db.execute(&format!("DELETE FROM users WHERE id > {USERS}")).await;
-        ebb.apply(&config(90, warns)).await;
-        let subjects = (1..=USERS).map(|user| (user, Subject::default())).collect();
-        let ledger = Ledger::default();
-        let engine = ebb.engine.clone().on("h", ledger.clone());
-        Self { ebb, subjects, today: 0, grace: 90, warns, engine, ledger }
+        let many = game.subjects.len();
+        ebb.db
+            .execute(&format!(
+                "TRUNCATE users CASCADE;
+                 INSERT INTO users (id, email, name) SELECT n, n || '@example.test', 'n' FROM generate_series(1, {many}) n;
+                 INSERT INTO orders SELECT u * 100 + n, u, 1 + u % {many}, 5 FROM generate_series(1, {many}) u, generate_series(1, 3) n;
+                 INSERT INTO items SELECT o.id, n FROM orders o, generate_series(1, 2) n;
+                 INSERT INTO sessions SELECT u * 10 + n, u, 'ip' FROM generate_series(1, {many}) u, generate_series(1, 4) n;
+                 CREATE TABLE heard (event uuid, link text)"
+            ))
+            .await;
+        let day = Day { today: 0, grace: 90, warns: game.warns };
+        ebb.apply(&config(day, game.batch)).await;
+        let subjects = (1..=many).map(|user| (user, Subject::default())).collect();
+        let node = start(&ebb).await;
+        Self { ebb, subjects, day, batch: game.batch, node }
     }
 
-    async fn call<T>(&self, sql: String) -> Option<T>
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(self.ebb.db.pool()).await.ok()
-    }
-
-    async fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
-        let (today, warns) = (self.today, self.warns);
-        match *op {
-            Op::Delete(user) => {
-                let done = self.call::<String>(format!("SELECT ebb.delete_subject('users', '{user}')::text")).await;
-                let subject = self.subject(user);
-                prop_assert_eq!(done.is_some(), !subject.gone);
-                subject.deleted = subject.deleted.or(Some(today)).filter(|_| !subject.gone);
-            }
-            Op::DeleteInApplication(user) => {
-                self.ebb
-                    .db
-                    .execute(&format!(
-                        "UPDATE users SET deleted_at = ebb.now() WHERE id = {user} AND deleted_at IS NULL"
-                    ))
-                    .await;
-                let subject = self.subject(user);
-                subject.deleted = subject.deleted.or(Some(today)).filter(|_| !subject.gone);
-                self.run(None).await;
-            }
-            Op::Restore(user) => {
-                let done = self.call::<bool>(format!("SELECT ebb.restore_subject('users', '{user}')")).await;
-                let subject = self.subject(user);
-                prop_assert_eq!(done, Some(subject.deleted.is_some()), "restore of {} on day {}", user, today);
-                subject.restored();
-            }
-            Op::RestoreInApplication(user) => {
-                self.ebb.db.execute(&format!("UPDATE users SET deleted_at = NULL WHERE id = {user}")).await;
-                let subject = self.subject(user);
-                subject.restored();
-                // Noticed by marking; until then a new soft delete would go on with the old deletion.
-                self.run(None).await;
-            }
-            Op::Hold(user, days) => {
-                let until = days.map_or("NULL".to_owned(), |days| format!("ebb.now() + interval '{days} days'"));
-                let done = self
-                    .call::<String>(format!("SELECT ebb.place_hold('users', '{user}', 'court', {until})::text"))
-                    .await;
-                let subject = self.subject(user);
-                prop_assert_eq!(done.is_some(), !subject.gone);
-                subject.hold = Some(days.map(|days| today + u32::from(days))).filter(|_| !subject.gone);
-            }
-            Op::Release(user) => {
-                let done = self.call::<String>(format!("SELECT ebb.lift_hold('users', '{user}')::text")).await;
-                let subject = self.subject(user);
-                prop_assert_eq!(done.is_some(), subject.hold.is_some() && !subject.gone);
-                if warns && subject.hold.is_some() && subject.warned.is_none() && subject.deleted.is_some() {
-                    subject.not_before = subject.not_before.max(today + WARN_BEFORE);
+    async fn play(&mut self, round: &Round, acts: &BTreeMap<usize, &[Act]>) -> Result<(), TestCaseError> {
+        self.ebb.db.advance(&format!("{} days", round.advance)).await;
+        self.day.today += u32::from(round.advance);
+        if let Some(grace) = round.grace {
+            self.day.grace = grace.into();
+            let consent = Consent { confirmed: true, reason: None };
+            let wanted = wanted(&config(self.day, self.batch)).unwrap();
+            self.ebb.engine.apply_with(&wanted, true, "test", &consent).await.unwrap();
+        }
+        for subject in self.subjects.values_mut() {
+            (subject.was_due, subject.was_to_be_warned) = (false, false);
+        }
+        // When the node that was told to look is to be killed.
+        let mut end = if round.at_once { self.look(round) } else { None };
+        for (user, acts) in acts {
+            for act in *acts {
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    self.node.kill9();
                 }
-                subject.hold = None;
-            }
-            Op::EraseNow(user) => {
-                let done = self.call::<String>(format!("SELECT ebb.erase_subject('users', '{user}')::text")).await;
-                let subject = self.subject(user);
-                prop_assert_eq!(done.is_some(), !subject.gone);
-                if !subject.gone {
-                    (subject.deleted, subject.expedited) = (subject.deleted.or(Some(today)), true);
-                }
-            }
-            Op::Advance(days) => {
-                self.ebb.db.advance(&format!("{days} days")).await;
-                self.today += u32::from(days);
-            }
-            Op::Grace(days) => {
-                self.grace = u32::from(days);
-                let consent = Consent { confirmed: true, reason: None };
-                self.ebb
-                    .engine
-                    .apply_with(&wanted(&config(self.grace, warns)).unwrap(), true, "test", &consent)
-                    .await
-                    .unwrap();
-            }
-            Op::Run => self.run(None).await,
-            Op::CutOff(after) => {
-                self.run(Some(Duration::from_millis(after.into()))).await;
-                // Whoever comes next takes over what a dead node held.
-                self.ebb.db.execute("UPDATE ebb.lease SET expires_at = '-infinity'").await;
-                self.ebb
-                    .db
-                    .execute("UPDATE ebb.event SET lease_until = '-infinity' WHERE lease_until IS NOT NULL")
-                    .await;
-                self.whole().await?;
-                self.run(None).await;
+                self.ask(*user, *act, round.at_once).await?;
             }
         }
-        if matches!(op, Op::Run | Op::CutOff(_) | Op::DeleteInApplication(_) | Op::RestoreInApplication(_)) {
-            self.settle().await?;
+        if !round.at_once {
+            end = self.look(round);
+        }
+        if let Some(end) = end {
+            tokio::time::sleep_until(end).await;
+            self.node.kill9();
+            self.take_over().await;
+            self.whole().await?;
+        } else {
+            self.looked().await?;
+        }
+        // Once more: for whatever the first had left, or passed by because somebody asked just then.
+        self.node.say(self.chores());
+        self.looked().await?;
+        self.settle().await
+    }
+
+    fn look(&mut self, round: &Round) -> Option<Instant> {
+        self.node.say(self.chores());
+        round.kill.map(|after| Instant::now() + Duration::from_millis(after.into()))
+    }
+
+    async fn looked(&mut self) -> Result<(), TestCaseError> {
+        let answer = self.node.hear().await;
+        prop_assert_eq!(answer.as_deref(), Some("done"));
+        Ok(())
+    }
+
+    /// One after the other, so that what each sees is known; what is accepted settles at the next look.
+    fn chores(&self) -> &'static str {
+        match self.day.warns {
+            true => "users:mark users:warn events users:warn users:erase",
+            false => "users",
+        }
+    }
+
+    async fn ask(&mut self, user: usize, act: Act, at_once: bool) -> Result<(), TestCaseError> {
+        let day = self.day;
+        let subject = self.subjects.get_mut(&user).unwrap();
+        if at_once {
+            subject.seen(day);
+        }
+        let call = |sql: String| answered(self.ebb.db.pool(), sql);
+        let answer = match act {
+            Act::Delete => call(format!("SELECT ebb.delete_subject('users', '{user}') IS NOT NULL")).await,
+            Act::Restore => call(format!("SELECT ebb.restore_subject('users', '{user}')")).await,
+            Act::Hold(days) => {
+                let until = days.map_or("NULL".to_owned(), |days| format!("ebb.now() + interval '{days} days'"));
+                call(format!("SELECT true FROM ebb.place_hold('users', '{user}', 'court', {until})")).await
+            }
+            Act::Release => call(format!("SELECT true FROM ebb.lift_hold('users', '{user}')")).await,
+            Act::EraseNow => call(format!("SELECT ebb.erase_subject('users', '{user}') IS NOT NULL")).await,
+            Act::DeleteInApplication => {
+                call(format!("WITH done AS (UPDATE users SET deleted_at = ebb.now() WHERE id = {user} AND deleted_at IS NULL RETURNING 1)
+                              SELECT EXISTS (SELECT FROM done)"))
+                .await
+            }
+            Act::RestoreInApplication => {
+                call(format!("WITH done AS (UPDATE users SET deleted_at = NULL WHERE id = {user} RETURNING 1)
+                              SELECT EXISTS (SELECT FROM done)"))
+                .await
+            }
+        };
+        subject.asked(act, answer, day)?;
+        if at_once {
+            subject.seen(day);
         }
         Ok(())
     }
 
-    fn subject(&mut self, user: u8) -> &mut Subject {
-        self.subjects.get_mut(&user).unwrap()
+    /// Another node, which need not wait until the dead one's leases are over. What the server still did for that one is.
+    async fn take_over(&mut self) {
+        self.node = start(&self.ebb).await;
+        self.ebb
+            .until(&format!(
+                "SELECT count(*) = 0 FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name LIKE '{NODE}%' AND (xact_start IS NOT NULL OR state = 'active')"
+            ))
+            .await;
+        self.ebb.db.execute("UPDATE ebb.lease SET expires_at = '-infinity'").await;
+        self.ebb.db.execute("UPDATE ebb.event SET lease_until = '-infinity' WHERE lease_until IS NOT NULL").await;
     }
 
-    /// Runs a node over everything; with a limit it is dropped in the middle of whatever it does.
-    async fn run(&self, cut_off: Option<Duration>) {
-        // One after the other, so that what each sees is known; what is accepted settles at the next look.
-        let engine = self.engine.clone();
-        let chores = match self.warns {
-            true => vec!["users:mark", "users:warn", "events", "users:warn", "users:erase"],
-            false => vec!["users"],
-        };
-        let run = tokio::spawn(async move {
-            for chore in chores {
-                let node = engine.node(options(&[chore]), ebb::spine::Shutdown::new());
-                node.run_once(Duration::from_secs(30)).await?;
-            }
-            Ok::<(), ebb::Error>(())
-        });
-        match cut_off {
-            None => {
-                run.await.unwrap().unwrap();
-            }
-            Some(after) => {
-                tokio::time::sleep(after).await;
-                run.abort();
-                let _ = run.await;
-            }
-        }
-    }
-
-    /// What is due is gone, and nothing else is.
+    /// What is due is gone, who is to be warned is warned, and nothing else has happened.
     async fn settle(&mut self) -> Result<(), TestCaseError> {
-        let (today, grace, warns) = (self.today, self.grace, self.warns);
-        for subject in self.subjects.values_mut() {
-            if warns {
-                subject.warn(today, grace);
-            }
-            if subject.due(today, grace, warns) {
-                *subject = Subject { gone: true, ..Subject::default() };
+        let day = self.day;
+        let warned: Vec<String> = sqlx::query_scalar(
+            "SELECT d.subject_id FROM ebb.deletion d JOIN ebb.warning w ON w.deletion = d.id
+             WHERE d.state IN ('pending', 'warned') AND w.accepted_at IS NOT NULL",
+        )
+        .fetch_all(self.ebb.db.pool())
+        .await
+        .unwrap();
+        let warned: BTreeSet<usize> = warned.iter().map(|id| id.parse().unwrap()).collect();
+        for (user, subject) in &mut self.subjects {
+            if subject.due(day) {
+                subject.went();
+            } else if !subject.gone {
+                let warned = warned.contains(user);
+                if subject.to_be_warned(day) || (warned && subject.was_to_be_warned && subject.deleted.is_some()) {
+                    subject.warned = subject.warned.or(Some(day.today));
+                }
+                prop_assert_eq!(warned, subject.warned.is_some(), "{}: {:?} {:?}", user, day, subject);
             }
         }
         let left: Vec<i64> =
             sqlx::query_scalar("SELECT id FROM users ORDER BY id").fetch_all(self.ebb.db.pool()).await.unwrap();
-        let expected: Vec<i64> =
-            self.subjects.iter().filter(|(_, subject)| !subject.gone).map(|(user, _)| i64::from(*user)).collect();
-        prop_assert_eq!(left, expected, "day {}: {:?}", today, self.subjects);
+        let left: BTreeSet<usize> = left.into_iter().map(|id| usize::try_from(id).unwrap()).collect();
+        for (user, subject) in &self.subjects {
+            prop_assert_eq!(left.contains(user), !subject.gone, "{}: {:?} {:?}", user, day, subject);
+        }
         self.whole().await
     }
 
-    /// No subject is half there, and every one that is gone has its record.
+    /// No subject is half there, and every one that is gone has its record, in one look at all of it.
     async fn whole(&self) -> Result<(), TestCaseError> {
-        let half: i64 = self
-            .ebb
-            .db
-            .scalar(
-                "SELECT count(*) FROM users u WHERE (SELECT count(*) FROM orders WHERE user_id = u.id) <> 3
-                 OR (SELECT count(*) FROM sessions WHERE user_id = u.id) <> 4
-                 OR (SELECT count(*) FROM items i JOIN orders o ON o.id = i.order_id WHERE o.user_id = u.id) <> 6",
-            )
-            .await;
-        prop_assert_eq!(half, 0);
-        let left: i64 = self.ebb.db.scalar("SELECT count(*) FROM users").await;
-        prop_assert_eq!(self.ebb.erased().await, (i64::from(USERS) - left, (i64::from(USERS) - left) * 14));
-        // By the audit alone: whoever did not ask for it had the whole time of a warning. By the ledger: nobody heard twice.
-        let unwarned: i64 = self
+        let many = self.subjects.len();
+        let wrong: String = self
             .ebb
             .db
             .scalar(&format!(
-                "SELECT count(*) FROM ebb.audit WHERE action = 'erase' AND {} AND NOT (details ->> 'expedited')::boolean
-                 AND ((details ->> 'warned_at') IS NULL OR (details ->> 'warned_at')::timestamptz + interval '{WARN_BEFORE} days'
-                      > (details ->> 'erased_at')::timestamptz)",
-                self.warns
+                "SELECT concat_ws(', ',
+                    (SELECT 'half: ' || string_agg(u.id::text, ' ') FROM users u
+                     WHERE (SELECT count(*) FROM orders WHERE user_id = u.id) <> 3
+                        OR (SELECT count(*) FROM sessions WHERE user_id = u.id) <> 4
+                        OR (SELECT count(*) FROM items i JOIN orders o ON o.id = i.order_id WHERE o.user_id = u.id) <> 6),
+                    (SELECT 'records: ' || count(*) || ' of ' || {many} - (SELECT count(*) FROM users) FROM ebb.audit WHERE action = 'erase'
+                     HAVING count(*) <> {many} - (SELECT count(*) FROM users) OR COALESCE(sum(rows), 0) <> 14 * count(*)),
+                    -- By the audit alone: whoever did not ask for it had the whole time of a warning.
+                    (SELECT 'unwarned: ' || string_agg(details::text, ' ') FROM ebb.audit
+                     WHERE action = 'erase' AND {} AND NOT (details ->> 'expedited')::boolean
+                       AND ((details ->> 'warned_at') IS NULL OR (details ->> 'warned_at')::timestamptz + interval '{WARN_BEFORE} days'
+                            > (details ->> 'erased_at')::timestamptz)),
+                    -- By whom the sink heard of: a deletion has one warning.
+                    (SELECT 'warned twice: ' || count(DISTINCT event) FROM heard HAVING count(DISTINCT event) <> count(DISTINCT link)))",
+                self.day.warns
             ))
             .await;
-        prop_assert_eq!(unwarned, 0);
-        let got = self.ledger.got();
-        let links: std::collections::BTreeSet<String> =
-            got.iter().map(|delivery| warn::payload(delivery)["data"]["restore_url"].to_string()).collect();
-        let events: std::collections::BTreeSet<uuid::Uuid> = got.iter().map(|delivery| delivery.occurrence).collect();
-        prop_assert_eq!(links.len(), events.len(), "a deletion has one warning");
+        prop_assert_eq!(wrong, "");
         Ok(())
     }
 }
 
+/// Whether a statement answers yes; no subject of that id is a no, and anything else that fails is wrong.
+async fn answered(pool: &PgPool, sql: String) -> bool {
+    match sqlx::query_scalar(AssertSqlSafe(sql.clone())).persistent(false).fetch_one(pool).await {
+        Ok(answer) => answer,
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("P0002") => false,
+        Err(error) => panic!("{error}\nin: {sql}"),
+    }
+}
+
+/// How the server knows the connections of a node.
+const NODE: &str = "ebb/model";
+
+async fn start(ebb: &Ebb) -> Peer {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "retain::model::node", "--nocapture", "--test-threads", "1"]);
+    command.env("EBB_URL", ebb.db.url()).env("EBB_KEYS", ebb.keys());
+    let mut peer = Peer::spawn(command);
+    assert_eq!(peer.hear().await.as_deref(), Some("ready"));
+    peer
+}
+
+/// Does the chores that a line names, one after the other, until its input ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a process of the model, which starts it by itself"]
+async fn node() {
+    let url = std::env::var("EBB_URL").expect("only the model starts it");
+    let keys = std::env::var("EBB_KEYS").unwrap();
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+        // Nobody is left to speak to; whatever hangs, it ends.
+        std::process::exit(0);
+    });
+    let database = Database::open(Target::parse(&url, None).unwrap(), 4, NODE);
+    let engine = engine(database, Path::new(&keys)).on("h", Heard(PgPool::connect_lazy(&url).unwrap()));
+    Peer::answer("ready");
+    while let Some(line) = lines.recv().await {
+        let mut answer = "done".to_owned();
+        for chore in line.split(' ') {
+            if let Err(error) = run_once(&engine, &[chore]).await {
+                answer = error.to_string();
+            }
+        }
+        Peer::answer(&answer);
+    }
+}
+
+/// A sink that writes down what it takes where a death of its process cannot reach it.
+struct Heard(PgPool);
+
+impl Sink for Heard {
+    fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Verdict> {
+        async move {
+            let link = warn::payload(delivery)["data"]["restore_url"].to_string();
+            let insert = sqlx::query("INSERT INTO heard VALUES ($1, $2)").bind(delivery.occurrence).bind(link);
+            insert.execute(&self.0).await.unwrap();
+            Verdict::Delivered { response: None }
+        }
+        .boxed()
+    }
+}
+
+/// So many lives of subjects, a hundred to a game: EBB_MODEL, ten thousand with `make soak`.
 #[test]
 fn whatever_is_asked_in_whatever_order_nobody_is_erased_early_late_or_by_half() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cases = std::env::var("EBB_MODEL").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    let lives: u32 = std::env::var("EBB_MODEL").ok().and_then(|n| n.parse().ok()).unwrap_or(90);
+    let a_game = if lives < 1000 { 30 } else { 100 };
+    let cases = lives.div_ceil(a_game);
     let mut runner =
         TestRunner::new(Cases { cases, failure_persistence: None, max_shrink_iters: 40, ..Cases::default() });
-    let result = runner.run(&(any::<bool>(), prop::collection::vec(op(), 30)), |(warns, ops)| {
+    let result = runner.run(&game(a_game as usize), |game| {
         runtime.block_on(async {
-            let mut world = World::new(warns).await;
-            for op in &ops {
-                world.apply(op).await?;
+            let mut world = World::new(&game).await;
+            for (at, round) in game.rounds.iter().enumerate() {
+                let acts =
+                    game.subjects.iter().enumerate().map(|(user, life)| (user + 1, life[at].as_slice())).collect();
+                world.play(round, &acts).await?;
             }
             Ok(())
         })

@@ -93,6 +93,19 @@ async fn a_named_action_yields_to_a_floor_and_to_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_floor_counts_from_the_rows_own_time_however_short_it_is() {
+    for named in ["", "children = [{ table = \"orders\", column = \"user_id\", action = \"delete\" }]"] {
+        let ebb = Ebb::with(TABLES).await;
+        ebb.db.execute("UPDATE orders SET closed_at = now() - interval '1 day' WHERE id IN (1, 5)").await;
+        ebb.apply(&format!("{}{}", orders("30d", "floor = \"30d\""), users(named))).await;
+        due(&ebb).await;
+        ebb.once("users").await;
+        assert_eq!(ebb.list("id", "orders WHERE user_id IS NULL").await, "1,4,5", "of yesterday, or nobody can say");
+        assert_eq!(ebb.list("id", "orders").await, "1,4,5,6");
+    }
+}
+
+#[tokio::test]
 async fn a_shorter_policy_keeps_nothing_and_a_link_that_cannot_end_is_refused() {
     let ebb = Ebb::with(TABLES).await;
     ebb.apply(&format!("{}{}", orders("30d", ""), users(""))).await;

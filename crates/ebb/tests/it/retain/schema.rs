@@ -105,7 +105,7 @@ async fn links_without_a_foreign_key_are_followed_unless_somebody_alive_shares_t
     ebb.once("users").await;
     assert_eq!((ebb.list("id", "users").await, ebb.list("id", "guests").await), ("2,3".into(), "2,3".into()));
     let blocked: String = ebb.db.scalar("SELECT blocked FROM ebb.v_deletions WHERE subject_id = '2'").await;
-    assert_eq!(blocked, "a subject who is not deleted has the same email");
+    assert_eq!(blocked, "a subject that may not go yet has the same email");
     ebb.db.execute("UPDATE users SET email = 'c@x' WHERE id = 3").await;
     ebb.once("users").await;
     assert_eq!((ebb.list("id", "users").await, ebb.list("id", "guests").await), ("3".into(), "3".into()));

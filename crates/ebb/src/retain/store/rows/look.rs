@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Root, RootRow, Rows, Values, among, bind, fetch, join, pick, texts};
+use super::{Doomed, Root, RootRow, Rows, Values, among, bind, fetch, id_sql, join, pick, texts};
 use crate::Result;
 use crate::pg::{Ident, Relation};
 use crate::retain::tree::{Column, Edge, Tree};
@@ -141,14 +141,14 @@ pub(crate) async fn blocked(connection: &mut PgConnection, root: &Root, ids: &Do
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// The subjects whose value of a link somebody else who lives has too.
+/// Everybody else, soft-deleted or not, who has the same value of a link as one of these subjects (by its position).
 pub(crate) async fn sharing(
     connection: &mut PgConnection,
     tree: &Tree,
     root: &Root,
     edge: &Edge,
     roots: &Doomed,
-) -> Result<Vec<i32>> {
+) -> Result<Vec<(i32, String)>> {
     let read = &tree.nodes[0].read;
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let (link, link_values) = pick(roots, read, &edge.parent_columns)?;
@@ -163,12 +163,12 @@ pub(crate) async fn sharing(
     let names: Vec<String> = (0..own.len()).map(|at| format!("\"ebb:{at}\"")).collect();
     let other: Vec<String> = key.iter().enumerate().map(|(at, name)| format!("n.{name} = o.\"ebb:{at}\"")).collect();
     let sql = format!(
-        "SELECT DISTINCT p.\"ebb:s\" FROM {relation} AS n JOIN {from} ON {on} \
-         WHERE n.{deleted_at} IS NULL AND NOT EXISTS (SELECT FROM unnest({keys}) AS o ({names}) WHERE {other})",
+        "SELECT p.\"ebb:s\", {id} FROM {relation} AS n JOIN {from} ON {on} \
+         WHERE NOT EXISTS (SELECT FROM unnest({keys}) AS o ({names}) WHERE {other})",
+        id = id_sql(&root.key, "n"),
         relation = root.relation,
         from = join.from,
         on = join.on,
-        deleted_at = root.deleted_at,
         keys = keys.join(", "),
         names = names.join(", "),
         other = other.join(" AND "),
@@ -176,7 +176,7 @@ pub(crate) async fn sharing(
     let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &link_values, &roots.subjects);
     let query = own_values.iter().fold(query, |query, column| query.bind(*column));
     let rows = query.fetch_all(connection).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
 /// Reads and locks the rows of an edge's child that refer to the given rows of its parent.

@@ -13,8 +13,8 @@ pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_unlinked, count_up_to, existing, lock_roots,
     read_roots, sharing,
 };
-pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, savepoint};
-pub(crate) use subjects::{Mirrored, Page, Seen, ids, mirror, mirror_warning, set_mirror, soft_deleted};
+pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
+pub(crate) use subjects::{Mirrored, Page, Seen, hide, ids, mirror, mirror_warning, set_mirror, soft_deleted};
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 
 use sqlx::postgres::PgRow;
@@ -121,7 +121,7 @@ impl SoftDelete {
 }
 
 /// A subject's own row, locked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RootRow {
     pub(crate) subject: i32,
     pub(crate) values: Vec<Option<String>>,

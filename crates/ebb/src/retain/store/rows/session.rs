@@ -4,6 +4,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::Result;
 use crate::pg::{Ident, Relation};
+use crate::retain::tree::Tree;
 
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
 /// workers, whose start takes longer than the look.
@@ -21,6 +22,15 @@ pub(crate) async fn bound(
         lock_wait.as_millis(),
         root.schema
     );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+/// Locks the tables whose rows may go against whoever changes what hangs on them.
+pub(crate) async fn lock_tables(connection: &mut PgConnection, tree: &Tree) -> Result<()> {
+    let tables: Vec<String> =
+        tree.nodes.iter().filter(|node| node.doomed).map(|node| format!("ONLY {}", node.relation)).collect();
+    let sql = format!("LOCK TABLE {} IN ROW EXCLUSIVE MODE", tables.join(", "));
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())
 }

@@ -122,6 +122,23 @@ pub(crate) async fn set_mirror(
     Ok(())
 }
 
+/// Soft-deletes subjects whose soft delete somebody took back.
+pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<()> {
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!(
+        "UPDATE {} AS n SET {} = {} FROM {} WHERE {}",
+        root.relation,
+        root.deleted_at,
+        root.time.value("ebb.now()", &root.zone),
+        join.from,
+        join.on
+    );
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
+    Ok(())
+}
+
 /// Brings the columns that mirror a deletion up to date: the due time of each subject, and the status.
 pub(crate) async fn mirror(
     connection: &mut PgConnection,

@@ -1,0 +1,256 @@
+//! What would go along with a subject, and what others do meanwhile: nobody goes early because of somebody else, nothing
+//! outside the approved tree goes at all, and nothing is said to be gone that is still there.
+
+use super::{found_in_ebb, users};
+use crate::harness::{Ebb, run_once};
+
+const SINK: &str = "\n[sinks.out]\ntype = \"log\"\n";
+
+/// 2 was invited by 1, and 3 by 2; 4 and 5 by each other.
+const INVITED: &str = "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz, by bigint);
+    INSERT INTO users VALUES (1, NULL, NULL), (2, NULL, 1), (3, NULL, 2), (4, NULL, 5), (5, NULL, 4);
+    ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE; CREATE INDEX ON users (by)";
+
+#[tokio::test]
+async fn subjects_that_hang_on_each_other_go_together_or_not_at_all() {
+    let ebb = Ebb::with(INVITED).await;
+    ebb.apply(&users(&format!("batch = {{ rows = 1, pause = \"0s\" }}\n{SINK}"))).await;
+    ebb.db
+        .execute(
+            "SELECT ebb.schedule('out', now() + interval '2 years', '{\"to\": \"pii-3\"}', NULL, NULL, 'users', '3')",
+        )
+        .await;
+    let delete = |id: &'static str| format!("SELECT ebb.delete_subject('users', '{id}')");
+    ebb.db.execute(&[delete("1"), delete("4")].join("; ")).await;
+    ebb.db.advance("60 days").await;
+    ebb.db.execute(&[delete("2"), delete("3"), delete("5")].join("; ")).await;
+    ebb.db.advance("31 days").await;
+    // The first of each is due, and whoever would go along has a month to think about it.
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.erased().await), ("1,2,3,4,5", (0, 0)));
+    let waits: String = ebb.db.scalar("SELECT string_agg(subject_id || ': ' || blocked, ', ' ORDER BY subject_id) FROM ebb.v_deletions WHERE blocked IS NOT NULL").await;
+    let why = "a subject that may not go yet would go along with it";
+    assert_eq!(waits, format!("1: {why}, 4: {why}"));
+    // One comes back: with it those on whom it hangs.
+    assert!(ebb.db.scalar::<bool>("SELECT ebb.restore_subject('users', '5')").await);
+    ebb.db.advance("60 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.erased().await), ("4,5", (3, 3)));
+    assert_eq!(found_in_ebb(&ebb, "pii-3").await, Vec::<String>::new());
+    ebb.db.execute("SELECT ebb.erase_subject('users', '5')").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await, ebb.erased().await), (String::new(), (5, 5)));
+    let open: i64 = ebb.db.scalar("SELECT count(*) FROM ebb.deletion WHERE subject_id IS NOT NULL").await;
+    assert_eq!(open, 0);
+}
+
+#[tokio::test]
+async fn rows_behind_a_shared_value_wait_for_everybody_who_has_it() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+         CREATE INDEX ON users (email);
+         CREATE TABLE guests (id int PRIMARY KEY, email text);
+         INSERT INTO users VALUES (1, 'a@x'), (2, 'a@x'), (3, 'b@x'); INSERT INTO guests VALUES (1, 'a@x'), (2, 'b@x')",
+    )
+    .await;
+    let children =
+        "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]";
+    ebb.apply(&users(&format!("batch = {{ rows = 1, pause = \"0s\" }}\n{children}"))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("85 days").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2')").await;
+    ebb.db.advance("6 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.list("id", "guests").await.as_str()), ("1,2,3", "1,2"));
+    let waits: String = ebb.db.scalar("SELECT blocked FROM ebb.v_deletions WHERE subject_id = '1'").await;
+    assert_eq!(waits, "a subject that may not go yet has the same email");
+    // When both may go they go in one transaction, however small a batch is.
+    ebb.db.advance("85 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.list("id", "guests").await.as_str()), ("3", "2"));
+    assert_eq!(ebb.erased().await, (2, 3));
+}
+
+#[tokio::test]
+async fn a_subject_whose_row_somebody_else_deleted_leaves_nothing_behind() {
+    let ebb = Ebb::shop(SINK).await;
+    ebb.db
+        .execute(
+            "SELECT ebb.schedule('out', now() + interval '2 years', '{\"to\": \"pii-1\"}', NULL, NULL, 'users', n::text) FROM generate_series(1, 2) n;
+             SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 2) n;
+             SELECT ebb.place_hold('users', '2', 'court')",
+        )
+        .await;
+    ebb.db.execute("DELETE FROM users WHERE id IN (1, 2)").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    let records = "SELECT string_agg((details ->> 'already_gone') || ' ' || (details ->> 'events_cancelled'), ', ') FROM ebb.audit WHERE action = 'erase'";
+    assert_eq!((ebb.erased().await, ebb.db.scalar::<String>(records).await.as_str()), ((1, 0), "true 1"));
+    // What is on hold stays.
+    let events: String = ebb.list("subject_id", "ebb.event").await;
+    assert_eq!((events.as_str(), ebb.state("2").await.as_str()), ("2", "pending"));
+    ebb.db.execute("UPDATE ebb.hold SET lifted_at = now()").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.erased().await, found_in_ebb(&ebb, "pii-1").await), ((2, 0), Vec::new()));
+}
+
+#[tokio::test]
+async fn what_a_trigger_keeps_is_not_said_to_be_erased() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE notes (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+         CREATE TABLE words (note_id bigint REFERENCES notes ON DELETE CASCADE, user_id bigint);
+         CREATE TABLE logs (id bigint, user_id bigint, ip text);
+         INSERT INTO users SELECT n FROM generate_series(1, 4) n; INSERT INTO notes SELECT n, n FROM generate_series(1, 4) n;
+         INSERT INTO words SELECT n, n FROM generate_series(1, 4) n; INSERT INTO logs SELECT n, n, 'ip' FROM generate_series(1, 4) n;
+         CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF OLD.user_id = TG_ARGV[0]::int THEN RETURN NULL; END IF; RETURN COALESCE(NEW, OLD); END';
+         CREATE TRIGGER keep BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION keep('1');
+         CREATE TRIGGER keep BEFORE DELETE ON words FOR EACH ROW EXECUTE FUNCTION keep('2');
+         CREATE TRIGGER keep BEFORE UPDATE ON logs FOR EACH ROW EXECUTE FUNCTION keep('3')",
+    )
+    .await;
+    let children = "children = [{ table = \"logs\", column = \"user_id\", references = \"id\", action = \"anonymize\", set = { ip = \"'-'\" } }]";
+    ebb.apply(&users(children)).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 4) n").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.erased().await), ("1,2,3", (1, 3)));
+    for table in ["notes", "words"] {
+        assert_eq!(ebb.list("user_id", table).await, "1,2,3", "{table} is whole");
+    }
+    let ips: String = ebb.db.scalar("SELECT string_agg(ip, ',' ORDER BY id) FROM logs").await;
+    assert_eq!(ips, "ip,ip,ip,-");
+    let why: String =
+        ebb.db.scalar("SELECT string_agg(split_part(error, ' is still', 1), ', ' ORDER BY subject_id) FROM ebb.v_deletions WHERE error IS NOT NULL").await;
+    assert_eq!(why, "a row of public.notes, a row of public.words, a row of public.logs");
+    // Of a rule nobody can tell what it makes of a statement.
+    ebb.db.execute("CREATE RULE \"keep it\" AS ON DELETE TO words WHERE OLD.user_id = 2 DO INSTEAD NOTHING").await;
+    let refused = ebb.try_apply(&users(children)).await.unwrap_err();
+    assert_eq!(refused.hint(), Some("DROP RULE \"keep it\" ON \"public\".\"words\"; a trigger can do the same"));
+}
+
+#[tokio::test]
+async fn a_foreign_key_that_is_added_during_a_run_ends_it() {
+    let ebb = Ebb::shop("batch = { rows = 1, pause = \"50ms\" }").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 12) n").await;
+    ebb.db.advance("91 days").await;
+    let engine = ebb.engine.clone();
+    let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
+    ebb.until("SELECT count(*) < 12 FROM users").await;
+    // Committed with its rows at one moment, as a migration would.
+    ebb.db
+        .execute(
+            "BEGIN; LOCK users IN SHARE ROW EXCLUSIVE MODE;
+             CREATE TABLE vips (user_id bigint REFERENCES users ON DELETE CASCADE); INSERT INTO vips SELECT id FROM users; COMMIT",
+        )
+        .await;
+    let _ = run.await.unwrap();
+    let (users, vips): (i64, i64) =
+        (ebb.db.scalar("SELECT count(*) FROM users").await, ebb.db.scalar("SELECT count(*) FROM vips").await);
+    assert_eq!(users, vips, "nobody went who has such a row");
+    assert_eq!(ebb.erased().await, (12 - users, (12 - users) * 14));
+    ebb.once("users").await;
+    let stopped: String = ebb.db.scalar("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = 'users'").await;
+    assert!(users == 0 || stopped.contains("new: public.vips"), "{stopped}");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM vips").await, vips);
+}
+
+#[tokio::test]
+async fn a_sweep_does_not_take_subjects_along_that_a_hold_or_floor_may_keep() {
+    let ebb = Ebb::with(
+        "CREATE TABLE tenants (id bigint PRIMARY KEY, closed_at timestamptz);
+         CREATE TABLE users (id bigint PRIMARY KEY, tenant bigint REFERENCES tenants ON DELETE CASCADE, deleted_at timestamptz);
+         INSERT INTO tenants VALUES (1, now() - interval '1 year'); INSERT INTO users VALUES (1, 1)",
+    )
+    .await;
+    let tenants = "[[expire]]\nname = \"tenants\"\ntable = \"tenants\"\ncolumn = \"closed_at\"\nolder_than = \"30d\"\nbrake = { share = \"off\" }\n";
+    let both = format!("{tenants}{}", users(""));
+    let refused = ebb.try_apply(&both).await.unwrap_err();
+    assert!(refused.to_string().contains("takes rows of public.users along by ON DELETE CASCADE"), "{refused}");
+    // The key comes later: the next run looks as well.
+    ebb.db.execute("ALTER TABLE users DROP CONSTRAINT users_tenant_fkey").await;
+    ebb.apply(&both).await;
+    ebb.db.execute("ALTER TABLE users ADD FOREIGN KEY (tenant) REFERENCES tenants ON DELETE CASCADE").await;
+    ebb.once("tenants").await;
+    assert_eq!((ebb.left_users().await.as_str(), ebb.list("id", "tenants").await.as_str()), ("1", "1"));
+    let stopped: String = ebb.db.scalar("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = 'tenants'").await;
+    assert!(stopped.contains("takes rows of public.users along"), "{stopped}");
+}
+
+#[tokio::test]
+async fn a_hold_that_waited_for_a_slow_attempt_counts_before_the_subject_is_claimed() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE notes (user_id bigint REFERENCES users ON DELETE CASCADE);
+         INSERT INTO users VALUES (1); INSERT INTO notes SELECT 1 FROM generate_series(1, 400);
+         CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN OLD; END';
+         CREATE TRIGGER slowly BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION slowly()",
+    )
+    .await;
+    ebb.apply(&users("batch = { rows = 10, pause = \"0s\", timeout = \"1s\" }")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    let engine = ebb.engine.clone();
+    let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
+    ebb.until(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    let _ = run.await.unwrap();
+    assert_eq!(ebb.state("1").await, "pending");
+    assert!(ebb.db.scalar::<bool>("SELECT ebb.restore_subject('users', '1')").await);
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM notes").await, 400);
+}
+
+#[tokio::test]
+async fn who_was_claimed_is_hidden_again_where_the_application_takes_it_back() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "CREATE TABLE seen (id bigint, hidden boolean);
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO seen VALUES (NEW.id, NEW.deleted_at IS NOT NULL); RETURN NULL; END';
+             CREATE TRIGGER see AFTER UPDATE OF deleted_at ON users FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.db.execute("UPDATE ebb.deletion SET state = 'erasing'; UPDATE users SET deleted_at = NULL WHERE id = 1").await;
+    ebb.once("users:erase").await;
+    let seen: String = ebb.db.scalar("SELECT string_agg(hidden::text, ', ') FROM seen").await;
+    assert_eq!((seen.as_str(), ebb.erased().await), ("true, false, true", (1, 14)));
+}
+
+#[tokio::test]
+async fn a_disabled_policy_still_gives_back_and_holds() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.place_hold('users', '2', 'court')").await;
+    ebb.db.execute("UPDATE ebb.policy SET enabled = false").await;
+    assert!(ebb.db.scalar::<bool>("SELECT ebb.restore_subject('users', '1')").await);
+    ebb.db.execute("SELECT ebb.place_hold('users', '3', 'court'), ebb.lift_hold('users', '2')").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    assert!(ebb::retain::show(&mut tx, "users", "3").await.unwrap().hold.is_some());
+    tx.commit().await.unwrap();
+    let refused = sqlx::query("SELECT ebb.delete_subject('users', '4')").execute(ebb.db.pool()).await.unwrap_err();
+    assert!(refused.to_string().contains("policy users is disabled"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_verified_request_tries_again_who_had_failed() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db
+        .execute("UPDATE ebb.deletion SET state = 'failed', attempts = 8, next_try_at = 'infinity', error = 'e'")
+        .await;
+    ebb.db.advance("1 day").await;
+    ebb.db.execute("SELECT ebb.erase_subject('users', '1')").await;
+    ebb.once("users:erase").await;
+    assert_eq!((ebb.rows().await.0, ebb.erased().await), (11, (1, 14)));
+}
+
+impl Ebb {
+    async fn left_users(&self) -> String {
+        self.list("id", "users").await
+    }
+}
