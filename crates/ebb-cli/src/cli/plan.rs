@@ -182,7 +182,8 @@ fn print_tree(tree: &TreePlan) {
         count => format!(", {} {what}", output::count(count)),
     };
     let (held, blocked) = (besides(tree.held, "on hold"), besides(tree.blocked, "blocked"));
-    say!("{}: subjects of {}, {} due{held}{blocked}", tree.policy, tree.table, output::count(tree.due));
+    let unmarked = besides(tree.unmarked, "not marked yet");
+    say!("{}: subjects of {}, {} due{held}{blocked}{unmarked}", tree.policy, tree.table, output::count(tree.due));
     for edge in &tree.edges {
         let by = edge.foreign_key.as_ref().map_or("no foreign key".to_owned(), |_| {
             format!("ON DELETE {}", edge.on_delete.as_deref().unwrap_or("NO ACTION"))

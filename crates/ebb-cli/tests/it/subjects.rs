@@ -166,7 +166,7 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     assert!(
         elsewhere.fails(1, &["apply", "--yes"]).contains("is not here, and erasures of this database are on record")
     );
-    elsewhere.ok(&["apply", "--yes", "--new-subject-key"]);
+    elsewhere.ok(&["apply", "--yes", "--force", "--new-subject-key"]);
     assert!(shell.ok(&["trigger", "user_accounts:warn"]).contains("triggered"));
 }
 

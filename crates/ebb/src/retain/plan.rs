@@ -10,10 +10,12 @@ use super::store::rows;
 use super::tree::{Finding, ShapeEdge};
 use super::{look, store};
 use crate::Result;
-use crate::policy::{Retain, Subjects};
+use crate::policy::{Retain, Subjects, Term};
 
 /// Rows are counted for at most so many due subjects.
 const COUNTED: u64 = 1_000;
+/// Soft deletes that nobody has marked yet are looked for no further.
+const UNMARKED: u64 = 10_000;
 
 /// The tree of a policy, and what is due of it.
 #[derive(Debug, Clone, Serialize)]
@@ -28,6 +30,9 @@ pub struct TreePlan {
     pub held: u64,
     /// Subjects that are due and stay, of those that were counted: `unless` holds, or somebody shares a value with them.
     pub blocked: u64,
+    /// Subjects that the application soft-deleted, whose term is over and whom the next marking finds; they are due where
+    /// nobody is warned first.
+    pub unmarked: u64,
     /// How many of them the rows were counted for.
     pub counted: u64,
     /// Tables that lose rows, with how many.
@@ -55,14 +60,18 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
     let (due, held) = store::plan_due(connection, name).await?;
     let refused = tree.refuse().is_err();
+    let unmarked = if refused { Vec::new() } else { unmarked(connection, policy, subjects).await? };
+    let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
+    let due = due + soon.len() as u64;
     let Counted { subjects: counted, blocked, erases, unlinks } =
-        if refused || due == 0 { Counted::default() } else { count(connection, policy, subjects).await? };
+        if refused || due == 0 { Counted::default() } else { count(connection, policy, subjects, soon).await? };
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
         due: due.saturating_sub(blocked),
         held,
         blocked,
+        unmarked: unmarked.len() as u64,
         counted,
         erases,
         unlinks,
@@ -83,9 +92,15 @@ struct Counted {
     unlinks: Vec<(String, u64)>,
 }
 
-async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
+async fn count(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    unmarked: &[String],
+) -> Result<Counted> {
     let compiled = compile::compile(connection, policy, subjects).await?;
     let mut ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    ids.extend(unmarked.iter().take(COUNTED as usize - ids.len()).cloned());
     let all = ids.len();
     while let Some(stopped) = stopped(connection, &compiled, &ids).await? {
         let mut at = 0..;
@@ -105,6 +120,28 @@ async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjec
     };
     let (erases, unlinks) = (by_table(taken), by_table(unlinked));
     Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks })
+}
+
+/// Subjects whose term is over and whom marking has not met yet; nobody where that cannot be said soon.
+pub(crate) async fn unmarked(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+) -> Result<Vec<String>> {
+    rows::savepoint(connection).await?;
+    let found = look_for_unmarked(connection, policy, subjects).await;
+    rows::end_savepoint(connection, false).await?;
+    match found {
+        Err(error) if error.is_unavailable() => Err(error),
+        found => Ok(found.unwrap_or_default()),
+    }
+}
+
+async fn look_for_unmarked(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Vec<String>> {
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    let floor = policy.floor.unwrap_or(Term::seconds(0));
+    let terms = (subjects.grace.to_interval(), floor.to_interval(), policy.tenant_override);
+    rows::unmarked(connection, &compiled.root, policy.name.as_str(), terms, UNMARKED).await
 }
 
 /// Which of the subjects `unless` stops, or somebody who is not among them: whoever has the same value of a link, or would go

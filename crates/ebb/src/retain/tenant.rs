@@ -229,7 +229,7 @@ pub(crate) async fn own_terms(connection: &mut PgConnection, retain: &Retain) ->
     let column = catalog::column(connection, &table.relation, table.oid, &direct.column).await?;
     let tenant = catalog::column(connection, &table.relation, table.oid, tenant).await?.name;
     if column.base_type != "timestamp with time zone" {
-        let (name, is) = (&column.name, &column.base_type);
+        let (name, is) = (column.name.as_str(), &column.base_type);
         return Err(Error::config(format!(
             "a tenant's own terms by age need a timestamptz column, and {name} is {is}"
         ))

@@ -14,7 +14,9 @@ pub(crate) use look::{
     read_roots, sharing,
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
-pub(crate) use subjects::{Mirrored, Page, Seen, hide, ids, mirror, mirror_warning, set_mirror, soft_deleted};
+pub(crate) use subjects::{
+    Mirrored, Page, Seen, hide, ids, mirror, mirror_warning, set_mirror, soft_deleted, unmarked,
+};
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 
 use sqlx::postgres::PgRow;
