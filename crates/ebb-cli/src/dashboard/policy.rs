@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use ebb::plan::PolicyPlan;
 use ebb::policy::{self, Spec, Stored};
+use ebb::retain::{Consent, MadeDue};
 use ebb::status::PolicyStatus;
 use ebb::token::Role;
 use ebb::view::{self, RunFilter};
@@ -153,7 +154,7 @@ pub(super) async fn ask_run(
     let mut tx = surface.engine.database().read().await?;
     let stored = find_policy(&mut tx, &name).await?;
     tx.commit().await?;
-    let (_, plan) = preview_policy(&surface, &name, &stored.spec).await?;
+    let plan = preview_policy(&surface, &name, &stored.spec).await?.plan;
     Ok(frame::page(
         &visitor,
         "/policies",
