@@ -1,8 +1,10 @@
--- What can be asked of a subject whose policy is disabled or has left the file: everything but a new deletion. Until erasing is
--- claimed a restore always succeeds, and a hold can always be placed and lifted.
+-- What is asked of a subject, more strictly. Of a policy that is disabled or has left the file everything can be asked but a new
+-- deletion: until erasing is claimed a restore always succeeds, and a hold can always be placed and lifted. An id is written
+-- in one way whatever the session's settings are. What a trigger of the table kept as it was is an error.
 CREATE OR REPLACE FUNCTION ebb.touch_subject(policy text, op text, subject text, moment timestamptz, due timestamptz,
                                              OUT id text, OUT deleted_at timestamptz, OUT tenant text)
-LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog SET timezone = 'UTC' SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres'
+SET bytea_output = 'hex' SET extra_float_digits = 1 AS $$
 DECLARE
     call text;
     enabled boolean;
@@ -26,6 +28,66 @@ BEGIN
             USING ERRCODE = 'invalid_text_representation',
                   HINT = 'an id is the primary key as text; of several columns a JSON array of texts';
     END;
+    IF op = 'delete' AND deleted_at IS NULL OR op = 'restore' AND (id IS NULL OR deleted_at IS NOT NULL) THEN
+        RAISE EXCEPTION 'the row of subject % of policy % stayed as it was', quote_literal(subject), policy
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'a trigger of its table keeps it';
+    END IF;
+END
+$$;
+
+-- An event belongs to a subject by the id as its table writes it, whatever was typed: so it goes with the subject.
+CREATE FUNCTION ebb.name_subject() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    IF EXISTS (SELECT FROM ebb.retain r WHERE r.policy = NEW.subject_policy AND r.subjects) THEN
+        NEW.subject_id := (ebb.touch_subject(NEW.subject_policy, 'name', NEW.subject_id, NULL, NULL)).id;
+    END IF;
+    RETURN NEW;
+EXCEPTION WHEN case_not_found THEN
+    RETURN NEW;     -- the policy was applied by a version that did not ask; the next apply makes its function anew
+END
+$$;
+CREATE TRIGGER name_subject BEFORE INSERT ON ebb.event FOR EACH ROW
+    WHEN (NEW.subject_id IS NOT NULL) EXECUTE FUNCTION ebb.name_subject();
+CREATE TRIGGER name_subject BEFORE INSERT ON ebb.recurring FOR EACH ROW
+    WHEN (NEW.subject_id IS NOT NULL) EXECUTE FUNCTION ebb.name_subject();
+
+-- A second hold on a subject never shortens the first: both reasons stand until the later end.
+CREATE OR REPLACE FUNCTION ebb.place_hold(policy text, id text, reason text, until timestamptz DEFAULT NULL,
+                                          by text DEFAULT current_user) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
+#variable_conflict use_column
+DECLARE
+    root record;
+BEGIN
+    IF btrim(COALESCE(reason, '')) = '' THEN
+        RAISE EXCEPTION 'a hold has a reason' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF until <= ebb.now() THEN
+        RAISE EXCEPTION 'a hold until % would be over already', until USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM FROM ebb.deletion d WHERE d.policy = place_hold.policy AND d.subject_id = place_hold.id
+        AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
+    root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
+    IF root.id IS NULL THEN
+        RAISE EXCEPTION 'policy % knows no subject %', policy, quote_literal(id) USING ERRCODE = 'no_data_found';
+    END IF;
+    -- Batches that take rows of the tree by themselves have ended after this, and others wait until the hold is there.
+    PERFORM FROM ebb.gate g
+    WHERE g.relations && ARRAY(SELECT r.relation FROM ebb.reach r WHERE r.policy = place_hold.policy)
+    ORDER BY g.policy FOR UPDATE;
+    -- One that is over counts no more.
+    UPDATE ebb.hold h SET lifted_at = h.until
+    WHERE h.policy = place_hold.policy AND h.subject_id = root.id AND h.lifted_at IS NULL AND h.until <= ebb.now();
+    INSERT INTO ebb.hold AS h (policy, subject_id, reason, until, placed_at, placed_by)
+    VALUES (policy, root.id, reason, until, ebb.now(), by)
+    ON CONFLICT (policy, subject_id) WHERE lifted_at IS NULL
+    DO UPDATE SET until = CASE WHEN h.until IS NOT NULL AND EXCLUDED.until IS NOT NULL THEN GREATEST(h.until, EXCLUDED.until) END,
+        reason = CASE WHEN h.reason = EXCLUDED.reason THEN h.reason ELSE h.reason || '; ' || EXCLUDED.reason END,
+        placed_by = CASE WHEN h.placed_by = EXCLUDED.placed_by THEN h.placed_by ELSE h.placed_by || ', ' || EXCLUDED.placed_by END;
+    PERFORM ebb.note_subject('hold', policy, (SELECT d.id FROM ebb.deletion d WHERE d.policy = place_hold.policy
+        AND d.subject_id = root.id AND d.state IN ('pending', 'warned', 'erasing', 'failed')), by,
+        jsonb_build_object('reason', reason, 'until', until));
 END
 $$;
 

@@ -1,6 +1,4 @@
--- Terms: which table the subjects of a policy are of, and records that keep nothing of whoever is gone.
-
-ALTER TABLE ebb.retain ADD COLUMN root oid;                  -- the table itself, which a new name does not change
+-- Records that keep nothing of whoever is gone.
 
 -- Whether a name is that of a subject itself: its id or a part of that, or what its policy contacts it by.
 CREATE FUNCTION ebb.is_subject(policy text, subject text, name text) RETURNS boolean

@@ -214,9 +214,10 @@ async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Re
     // its statements may take, or nobody can take over.
     let idle_ms = statement_ms.min(IDLE_AT_MOST.as_millis());
     let lock_ms = guard.lock.as_millis();
-    // One round trip; numbers and constants only. What is sent is short or bound by its rows: compiling it costs more than it saves.
+    // One round trip; numbers and constants only. Values that travel as text are written in one way. What is sent is short or bound by its rows: compiling it costs more than it saves.
     let sql = format!(
-        "SET LOCAL TimeZone = 'UTC'; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
+        "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, MDY'; SET LOCAL IntervalStyle = 'postgres'; \
+         SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
          SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
          SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );

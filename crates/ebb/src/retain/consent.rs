@@ -1,6 +1,6 @@
 //! What a change of a retain policy needs somebody to agree to. Invariants: a change that makes something due takes effect
 //! only once that number was seen and agreed to; a floor goes down only with a reason, by an administrator, under whatever
-//! name its policy goes; open deletions and holds stay with the table that they are about.
+//! name its policy goes; the subjects of a table have one policy.
 
 use serde::Serialize;
 use sqlx::PgConnection;
@@ -122,7 +122,6 @@ impl Asked<'_> {
             return Ok(());
         };
         self.covers_floor(connection, &before, wanted).await?;
-        stays_with_table(connection, &before, wanted).await?;
         match made_due(connection, wanted).await? {
             Some(due) => due.agreed(self.consent.confirmed),
             None => Ok(()),
@@ -169,25 +168,6 @@ async fn same_table(connection: &mut PgConnection, one: &Retain, other: &Retain)
         }
     }
     Ok(oids[0] == oids[1])
-}
-
-/// Deletions and holds name a subject by its id: under another table they would be about somebody else.
-async fn stays_with_table(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
-    let name = wanted.name.as_str();
-    if before.subjects().is_none() || (before.table == wanted.table && wanted.subjects().is_some()) {
-        return Ok(());
-    }
-    let table = catalog::table(connection, &wanted.table).await?;
-    let (same, deletions, holds) = store::open_of_table(connection, name, table.oid, &table.relation.label()).await?;
-    if (same && wanted.subjects().is_some()) || deletions + holds == 0 {
-        return Ok(());
-    }
-    Err(Error::refused(format!(
-        "policy {name} has {deletions} open deletions and {holds} holds of subjects of {}",
-        before.table
-    ))
-    .with_hint("give the policy of another table another name; this one keeps its table until they are over")
-    .at_key("table"))
 }
 
 /// Refuses two policies over the subjects of one table: each would erase whom the other keeps.

@@ -78,6 +78,19 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
             .collect(),
     };
     let key = key.join(" AND ");
+    // The id as the table writes it, whether there is such a row or not.
+    let named: Vec<String> = match root.key.as_slice() {
+        [one] => vec![format!("$2::{}::text", one.sql_type)],
+        several => several
+            .iter()
+            .enumerate()
+            .map(|(at, column)| format!("($2::jsonb ->> {at})::{}::text", column.sql_type))
+            .collect(),
+    };
+    let named = match named.as_slice() {
+        [one] => one.clone(),
+        several => format!("jsonb_build_array({})::text", several.join(", ")),
+    };
     let (deleted, active) = match &subjects.status {
         Some(columns) => (status(&columns.deleted), status(&columns.active)),
         None => (None, None),
@@ -126,6 +139,9 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
              END IF;
              CASE $1
                  WHEN 'look' THEN NULL;
+                 WHEN 'name' THEN
+                     RETURN QUERY SELECT {named}, NULL::timestamptz, NULL::text;
+                     RETURN;
                  WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
                  WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
                  WHEN 'mark' THEN {mark};

@@ -32,10 +32,10 @@ struct Rules {
 }
 
 impl Keeper {
-    /// Whether some of its rows may stay: a floor counts from the row's own time, its term where it is the longer one and
-    /// nobody named the action. Of subjects nobody knows when their own time begins.
+    /// Whether some of its rows may stay: a floor counts from the row's own time; where nobody named the action, its term
+    /// where it is the longer one, and subjects always, because their time may not even have begun.
     pub(crate) fn outlasts(&self, grace: &Term, named: bool) -> bool {
-        self.floor.is_some() || (!named && self.longer(grace))
+        self.floor.is_some() || (!named && (self.rules.is_none() || self.longer(grace)))
     }
 
     fn longer(&self, grace: &Term) -> bool {

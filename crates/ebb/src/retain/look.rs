@@ -69,13 +69,16 @@ pub(crate) async fn would(connection: &mut PgConnection, compiled: &Compiled, id
         }
         let edges: Vec<_> = tree.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete).collect();
         let edges: Vec<_> = edges.into_iter().map(|(_, edge)| (edge, &doomed[edge.parent])).collect();
-        *taken.counts.entry((node, 0)).or_default() += rows::count_distinct(connection, tree, &edges, Rows::Go).await?;
+        *taken.counts.entry((node, 0)).or_default() +=
+            rows::count_distinct(connection, tree, &edges, Rows::Go, &[]).await?;
     }
     for (_, edge) in tree.edges.iter().enumerate().filter(|(at, _)| compiled.sets.contains_key(at)) {
         debug_assert!(edge.action != EdgeAction::Delete || edge.kept.is_some(), "its rows stay");
-        let going = tree.into(edge.child).map(|(_, edge)| edge).filter(|edge| edge.action == EdgeAction::Delete);
-        let going: Vec<_> = going.map(|edge| (edge, &doomed[edge.parent])).collect();
-        let found = rows::count_unlinked(connection, tree, (edge, &doomed[edge.parent]), &going).await?;
+        // What goes anyhow is not only unlinked.
+        let goes = tree.into(edge.child).map(|(_, edge)| edge).filter(|edge| edge.action == EdgeAction::Delete);
+        let goes: Vec<_> = goes.map(|edge| (edge, &doomed[edge.parent])).collect();
+        let unlinked_by = [(edge, &doomed[edge.parent])];
+        let found = rows::count_distinct(connection, tree, &unlinked_by, Rows::Stay, &goes).await?;
         *unlinked.counts.entry((edge.child, 0)).or_default() += found;
     }
     Ok((taken, unlinked))

@@ -49,12 +49,12 @@ pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
-use crate::Result;
 use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
 use crate::pg::catalog;
 use crate::policy::{Expire, Retain, Term, Undeliverable};
 use crate::spine::batch::Batch;
+use crate::{Error, Result};
 
 /// A record of what a batch did for its policy.
 fn entry(batch: &Batch, action: &str, by: &str) -> Entry {
@@ -90,6 +90,13 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
     let name = policy.name.as_str();
     let (mut subject_call, mut shape) = (None, None);
     let table = work::table(connection, policy).await?;
+    if let Some(before) = store::still_about(connection, name, &table.relation.label()).await? {
+        return Err(Error::config(format!(
+            "policy {name} has open deletions or holds of subjects of {before}, and cannot be about {} from now on",
+            table.relation.label()
+        ))
+        .with_hint("give the new policy another name; the old one ends when its deletions and holds have"));
+    }
     if let Some(subjects) = policy.subjects() {
         let compiled = compile::compile(connection, policy, subjects).await?;
         subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
@@ -120,7 +127,6 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
         by,
         warn_before: warning.map(|warning| warning.before.iter().map(Term::to_interval).collect()).unwrap_or_default(),
         proceed: warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed),
-        root: table.oid,
     };
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;

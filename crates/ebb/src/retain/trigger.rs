@@ -70,7 +70,8 @@ fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> S
     let name = Ident::new(name);
     format!(
         "CREATE OR REPLACE FUNCTION ebb.{name}() RETURNS trigger
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $ebb$
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+         SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1 AS $ebb$
          BEGIN
              PERFORM ebb.mark_subject({policy}, {id}, {moment}, {tenant}, {mirrors});
              RETURN NULL;

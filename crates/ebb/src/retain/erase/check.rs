@@ -139,13 +139,7 @@ impl Erase {
         }
         let roots = roots(ready, tree.nodes[0].read.len());
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        for edge in tree.shared_links() {
-            let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
-            let why = format!("a subject that may not go yet has the same {}", columns.join(", "));
-            for (at, id) in rows::sharing(connection, tree, root, edge, &roots).await? {
-                others.push(Other { at: at as usize, id, why: why.clone() });
-            }
-        }
+        self.sharers(connection, &roots, &mut others).await?;
         if tree.leads_back() {
             let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
             for at in ready.len()..reached.len() {
@@ -156,6 +150,30 @@ impl Erase {
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         Ok(others)
+    }
+
+    async fn sharers(&self, connection: &mut PgConnection, roots: &Doomed, others: &mut Vec<Other>) -> Result<()> {
+        let (root, tree) = (&self.compiled.root, &self.compiled.tree);
+        for edge in tree.shared_links() {
+            let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
+            let why = format!("a subject that may not go yet has the same {}", columns.join(", "));
+            for (at, id) in rows::sharing(connection, tree, root, edge, roots).await? {
+                others.push(Other { at: at as usize, id, why: why.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a subject that was claimed cannot go on: somebody has come to share the value of one of its links, and the rows
+    /// behind it may be theirs.
+    pub(super) async fn taken_over(&self, connection: &mut PgConnection, row: &RootRow) -> Result<Option<String>> {
+        let mut roots = Doomed::with(row.values.len());
+        roots.push(row.values.clone(), 0);
+        let mut others = Vec::new();
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        self.sharers(connection, &roots, &mut others).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        Ok(others.into_iter().next().map(|other| other.why))
     }
 
     /// As many subjects as one transaction may take; the first that is too large by itself comes back alone.

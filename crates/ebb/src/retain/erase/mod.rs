@@ -23,7 +23,7 @@ use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
 use super::store::rows::{self, Copied, Doomed, RootRow, Rows, Taken};
-use super::store::{self, Candidate, Look, Place};
+use super::store::{self, Candidate, Fences, Look, Place};
 use super::tree::{Edge, EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
@@ -49,8 +49,8 @@ pub(crate) struct Erase {
     key: Arc<SubjectKey>,
     /// Keeps a sealed copy of what goes, where the policy asks for one.
     copier: Option<Copier>,
-    /// What fired for rows of the tree's tables when it was read.
-    fences: String,
+    /// What fired for rows of the tree's tables when it was read; deletions that are opened later are left to the next run.
+    fences: Fences,
     progress: Progress,
     /// The state before the batch at work, for when its transaction is lost.
     began: Option<Progress>,
@@ -106,7 +106,7 @@ struct Gone {
 impl Erase {
     pub(crate) fn new(
         policy: &str,
-        (compiled, fences): (Compiled, String),
+        (compiled, fences): (Compiled, Fences),
         key: Arc<SubjectKey>,
         copier: Option<Copier>,
     ) -> Self {
@@ -158,7 +158,7 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         rows::lock_tables(connection, &self.compiled.tree).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        match store::fences(connection, &self.compiled.tree).await? == self.fences {
+        match store::fences(connection, &self.compiled.tree).await?.word == self.fences.word {
             true => Ok(()),
             false => Err(Error::refused("foreign keys, triggers or rules of its tables changed during the run")
                 .with_hint("the next run looks at them again; `ebb plan` shows them")),
@@ -169,7 +169,8 @@ impl Erase {
     async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
         let size = batch.size.min(fit as u64).max(1);
-        let found = store::candidates(batch.connection(), &self.policy, self.progress.after, size).await?;
+        let found =
+            store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.progress.due_done = (found.len() as u64) < size;
         let Some(last) = found.last() else { return Ok(0) };
         let last = (last.due_at, last.id);
@@ -344,7 +345,7 @@ impl Erase {
     ) -> Result<()> {
         let hindered = tree.nodes[edge.child].updates_hindered;
         let found = match hindered {
-            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay).await?,
+            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
             false => 0,
         };
         let changed = rows::unlink(connection, tree, edge, &self.compiled.sets[&at], parents, unlinked).await?;
@@ -359,7 +360,8 @@ impl Erase {
         let tree = &self.compiled.tree;
         for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| !node.triggers.is_empty()) {
             for (_, edge) in tree.into(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                let found = rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Go).await?;
+                let found =
+                    rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Go, &[]).await?;
                 if found > 0 {
                     return Err(kept(node));
                 }

@@ -37,6 +37,14 @@ impl Erase {
             }
             return Ok(0);
         };
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        if let Some(reason) = self.taken_over(connection, &row).await? {
+            store::note_waiting(connection, &[candidate.id], &[Some(reason)], &[None]).await?;
+            self.progress.after_large = Some(candidate.id);
+            return Ok(0);
+        }
+        let connection = batch.connection();
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
         if row.deleted_at.is_none() {
             // Claimed is claimed: whoever took the soft delete back sees half a subject otherwise.
             rows::hide(connection, root, &ids).await?;

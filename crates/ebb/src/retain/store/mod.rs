@@ -13,8 +13,8 @@ pub(crate) mod warnings;
 pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, is_admin, open_of_table, overrides, policies_of_one_table, put_override,
-    put_retain, remove_override, subject_policies,
+    PutRetain, approved, due_again, due_if, is_admin, overrides, policies_of_one_table, put_override, put_retain,
+    remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
@@ -48,12 +48,14 @@ pub(crate) async fn candidates(
     policy: &str,
     after: Place,
     limit: u64,
+    open_at: Moment,
 ) -> Result<Vec<Candidate>> {
     Ok(sql!("candidates" as Candidate)
         .bind(policy)
         .bind(after.map(|(due_at, _)| due_at))
         .bind(after.map(|(_, id)| id))
         .bind(limit.min(i64::MAX as u64) as i64)
+        .bind(open_at)
         .fetch_all(connection)
         .await?)
 }
@@ -179,11 +181,22 @@ pub(crate) async fn open_among(connection: &mut PgConnection, policy: &str, ids:
     Ok(sql!("open_among" as Candidate).bind(policy).bind(ids).fetch_all(connection).await?)
 }
 
-/// What fires when rows of a tree's tables go, as one word.
-pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result<String> {
+/// The other table whose subjects a policy still has something open about.
+pub(crate) async fn still_about(connection: &mut PgConnection, policy: &str, table: &str) -> Result<Option<String>> {
+    Ok(sql!("still_about" scalar String).bind(policy).bind(table).fetch_optional(connection).await?)
+}
+
+/// What fires when rows of a tree's tables go, as one word, and when that was so.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Fences {
+    pub(crate) word: String,
+    pub(crate) at: Moment,
+}
+
+pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result<Fences> {
     let doomed = tree.nodes.iter().filter(|node| node.doomed);
     let tables: Vec<String> = doomed.map(|node| node.relation.to_string()).collect();
-    Ok(sql!("fences" scalar String).bind(tables).fetch_one(connection).await?)
+    Ok(sql!("fences" as Fences).bind(tables).fetch_one(connection).await?)
 }
 
 /// Positions of the subjects that have no open deletion.

@@ -24,7 +24,6 @@ pub(crate) struct PutRetain<'a> {
     pub(crate) by: &'a str,
     pub(crate) warn_before: Vec<PgInterval>,
     pub(crate) proceed: bool,
-    pub(crate) root: u32,
 }
 
 pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>) -> Result<()> {
@@ -44,7 +43,6 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
         .bind(put.by)
         .bind(put.warn_before)
         .bind(put.proceed)
-        .bind(i64::from(put.root))
         .execute(connection)
         .await?;
     Ok(())
@@ -70,17 +68,6 @@ pub(crate) async fn due_if(
     let query = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
     let (now, then) = query.fetch_one(connection).await?;
     Ok((now.unsigned_abs(), then.unsigned_abs()))
-}
-
-/// Whether a policy's table is still this one, and how many deletions and holds of its subjects are open.
-pub(crate) async fn open_of_table(
-    connection: &mut PgConnection,
-    policy: &str,
-    table: u32,
-    label: &str,
-) -> Result<(bool, i64, i64)> {
-    let query = sql!("open_of_table" as (bool, i64, i64)).bind(policy).bind(i64::from(table)).bind(label);
-    Ok(query.fetch_optional(connection).await?.unwrap_or((true, 0, 0)))
 }
 
 /// A table whose subjects have several policies.

@@ -29,7 +29,8 @@ impl<'a> Builder<'a> {
             columns.iter().filter(|name| table.column(name).is_some_and(|column| !column.not_null)).cloned().collect();
         let list = columns.join(", ");
         if nullable.is_empty() {
-            let message = format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
+            let message =
+                format!("policy {policy} keeps its rows for {term} by a time of their own, and they would go");
             let fix = format!(
                 "name an action for {list} that leaves them: nullify (the column must allow null) or anonymize"
             );
@@ -40,7 +41,7 @@ impl<'a> Builder<'a> {
         let (which, decided) = match stays {
             None if named => {
                 let message =
-                    format!("policy {policy} keeps its rows for {term}, longer than this one, and they would go");
+                    format!("policy {policy} keeps its rows for {term} by a time of their own, and they would go");
                 self.refuse(&relation, message, Some(format!("name an action for {list} that leaves them")));
                 return Ok((wish, None));
             }

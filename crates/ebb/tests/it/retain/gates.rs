@@ -284,7 +284,8 @@ async fn erasing_one_subject_takes_nothing_of_another_that_is_on_hold() {
             "[[retain]]\nname = \"{name}\"\ntable = \"{name}\"\ndeleted_at = \"deleted_at\"\ngrace = \"1d\"\nbrake = {{ share = \"off\" }}\n"
         )
     };
-    ebb.apply(&(of("orgs") + &of("people"))).await;
+    let along = "children = [{ table = \"people\", column = \"org\", action = \"delete\" }]\n";
+    ebb.apply(&(of("orgs") + along + &of("people"))).await;
     ebb.db.execute("SELECT ebb.place_hold('people', '1', 'court')").await;
     ebb.db.execute("SELECT ebb.delete_subject('orgs', n::text) FROM generate_series(1, 3) n").await;
     ebb.db.execute("SELECT ebb.delete_subject('people', n::text) FROM generate_series(2, 4) n").await;

@@ -186,7 +186,11 @@ impl Subject {
             }
             Act::Hold(days) => {
                 if self.is_there(answer)? {
-                    self.hold = Some(days.map(|days| day.today + u32::from(days)));
+                    // The later end of both, where one was in force.
+                    let until = days.map(|days| day.today + u32::from(days));
+                    let before = self.hold.filter(|_| self.held(day));
+                    self.hold =
+                        Some(before.map_or(until, |before| before.zip(until).map(|(one, other)| one.max(other))));
                 }
             }
             Act::Release => {

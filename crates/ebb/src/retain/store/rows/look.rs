@@ -57,61 +57,36 @@ pub(crate) async fn read_roots(
     Ok(roots)
 }
 
-/// How many rows of one table refer to given rows of others through any of these edges; none is counted twice.
+/// How many rows of one table refer to given rows of others through any of these edges; none is counted twice, and none that
+/// goes through one of the edges `but`.
 pub(crate) async fn count_distinct(
     connection: &mut PgConnection,
     tree: &Tree,
     edges: &[(&Edge, &Doomed)],
     which: Rows,
+    but: &[(&Edge, &Doomed)],
 ) -> Result<i64> {
-    let mut parts = Vec::new();
+    let mut parts = [Vec::new(), Vec::new()];
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
-    for (edge, parents) in edges {
+    for (at, (edge, parents), which) in
+        edges.iter().map(|edge| (0, edge, which)).chain(but.iter().map(|edge| (1, edge, Rows::Go)))
+    {
         let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
         let join = join(&edge.child_columns, &columns, first);
         first += join.arrays + 1;
         let child = &tree.nodes[edge.child].relation;
         let on = which.behind(edge, &join.on);
-        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
+        parts[at].push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
         binds.push((values, &parents.subjects));
     }
-    if parts.is_empty() {
+    let [found, but] = parts.map(|parts| parts.join(" UNION "));
+    if found.is_empty() {
         return Ok(0);
     }
-    let sql = format!("SELECT count(*) FROM ({}) AS found", parts.join(" UNION "));
+    let but = if but.is_empty() { but } else { format!(" EXCEPT ({but})") };
     // One edge may find a row through two parents.
-    let sql = if edges.len() == 1 { sql.replacen("SELECT n.tableoid", "SELECT DISTINCT n.tableoid", 1) } else { sql };
-    let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
-    for (values, subjects) in &binds {
-        query = bind(query, values, subjects);
-    }
-    Ok(query.fetch_one(connection).await?.try_get(0)?)
-}
-
-/// How many rows lose the link that an edge is, because it refers to given rows: those that go through another edge, and so
-/// lose nothing, are left out.
-pub(crate) async fn count_unlinked(
-    connection: &mut PgConnection,
-    tree: &Tree,
-    unlinked: (&Edge, &Doomed),
-    going: &[(&Edge, &Doomed)],
-) -> Result<i64> {
-    let mut parts = Vec::new();
-    let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
-    let mut first = 1;
-    let going = going.iter().map(|(edge, parents)| (*edge, *parents, Rows::Go));
-    for (edge, parents, which) in [(unlinked.0, unlinked.1, Rows::Stay)].into_iter().chain(going) {
-        let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
-        let join = join(&edge.child_columns, &columns, first);
-        first += join.arrays + 1;
-        let (child, on) = (&tree.nodes[edge.child].relation, which.behind(edge, &join.on));
-        parts.push(format!("SELECT n.tableoid, n.ctid FROM {child} AS n JOIN {} ON {on}", join.from));
-        binds.push((values, &parents.subjects));
-    }
-    // EXCEPT also leaves out what the first finds twice.
-    let found = format!("{} EXCEPT SELECT NULL::oid, NULL::tid WHERE false", parts.join(" EXCEPT "));
-    let sql = format!("SELECT count(*) FROM ({found}) AS found");
+    let sql = format!("SELECT count(*) FROM (SELECT DISTINCT * FROM ({found}) AS found{but}) AS counted");
     let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
     for (values, subjects) in &binds {
         query = bind(query, values, subjects);
