@@ -10,6 +10,7 @@ use crate::harness::{Ebb, execute, wanted};
 
 const VISITS: &str = "
     CREATE TABLE visits (id int PRIMARY KEY, tenant text, at timestamptz, local timestamp);
+    CREATE INDEX ON visits (at);
     INSERT INTO visits SELECT n, 't' || n % 2, now() - n * interval '1 day' - interval '1 hour', now() FROM generate_series(1, 110) n;";
 const BY_AGE: &str = "[[retain]]\nname = \"visits\"\ntable = \"public.visits\"\nolder_than = \"90d\"\nfloor = \"30d\"
     tenant = \"tenant\"\ntenant_override = true\nbrake = { share = \"off\" }\n";
@@ -110,7 +111,7 @@ async fn a_policy_keeps_its_table_and_a_table_its_floor() {
     let renamed = users("").replace("name = \"users\"", "name = \"people\"");
     refused(ebb.try_apply(&renamed).await, "the floor 40d of policy users would go down");
     refused(
-        ebb.try_apply(&format!("{}{renamed}", users("floor = \"40d\""))).await,
+        ebb.try_apply(&format!("{}\n{renamed}", users("floor = \"40d\""))).await,
         "have two policies, people and users",
     );
     let why = Consent { confirmed: false, reason: Some("the law changed".into()) };
