@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sqlx::PgConnection;
 
 use super::compile::{self, Compiled};
-use super::erase::Erase;
+use super::erase;
 use super::mark::Mark;
 use super::snapshot::Copier;
 use super::warn::Warn;
@@ -166,7 +166,7 @@ impl RetainWork {
                 Error::refused("what hangs on its table changes just now").with_hint("the next run looks again")
             );
         }
-        let chore = Erase::new(&self.unit.policy, (compiled, fences), key, copier);
+        let chore = erase::Pair::new(&self.unit.policy, (compiled, fences), key, copier);
         Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
     }
 

@@ -41,7 +41,7 @@ impl Batch {
         run: i64,
         size: u64,
         timeout: Duration,
-        backend: &watch::Sender<Option<i32>>,
+        backends: &watch::Sender<Vec<i32>>,
     ) -> Result<Batch> {
         let mut tx = database.begin(Guard { statement: timeout, ..Guard::default() }).await?;
         let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
@@ -50,13 +50,20 @@ impl Batch {
         if !current {
             return Err(Error::superseded(format!("policy {} was changed", claim.unit.policy)));
         }
-        backend.send_replace(Some(pid));
+        backends.send_modify(|backends| backends.push(pid));
         Ok(Batch { tx, claim: claim.clone(), run, size })
     }
 
     /// The connection to act on.
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.tx
+    }
+
+    /// Takes everything back, and has let go of its locks when it returns: what is tried again would else be passed by.
+    pub(crate) async fn roll_back(self) {
+        if let Err(error) = self.tx.rollback().await {
+            tracing::debug!(unit = %self.claim.unit, error = %error, "Could not roll back; the connection's end does");
+        }
     }
 
     /// Commits what came before the first batch.

@@ -59,6 +59,17 @@ pub(crate) trait Chore: Send + Sync {
     /// Does one batch inside the fenced transaction.
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>>;
 
+    /// Whether the next batch can have another one beside it: alone on a server, one batch leaves most of it idle.
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    /// Does two batches at a time, each in a fenced transaction of its own. Where either fails, neither is committed.
+    fn run_two<'a>(&'a mut self, batches: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
+        let [one, _] = batches;
+        async move { Ok([self.run_batch(one).await?, Outcome::default()]) }.boxed()
+    }
+
     /// Whether something is to be done outside the database before the next batch.
     fn acts(&self) -> bool {
         false

@@ -75,7 +75,7 @@ enum Take {
 /// A run that this node has going.
 struct Running {
     generation: i64,
-    backend: watch::Receiver<Option<i32>>,
+    backends: watch::Receiver<Vec<i32>>,
 }
 
 /// One node of an engine.
@@ -362,9 +362,9 @@ impl Node {
                 generation,
                 policy_version: work.policy_version(),
             };
-            let (backend_sender, backend) = watch::channel(None);
-            self.running.insert(claim.unit.clone(), Running { generation, backend });
-            let run = Run::new(self.shared.clone(), work, claim.clone(), backend_sender);
+            let (sender, backends) = watch::channel(Vec::new());
+            self.running.insert(claim.unit.clone(), Running { generation, backends });
+            let run = Run::new(self.shared.clone(), work, claim.clone(), sender);
             self.tasks.spawn(async move { (claim.unit, run.execute().await) });
         }
         Ok(started)

@@ -191,6 +191,11 @@ impl Pacer {
         self.started = true;
     }
 
+    /// Whether nobody else is at work, and the size is ours to choose.
+    pub fn is_alone(&self) -> bool {
+        self.started && !self.beside && self.fixed.is_none()
+    }
+
     /// A batch of the current size took this long. Returns how long to rest before the next.
     pub fn after(&mut self, took: Duration) -> Duration {
         if let Some((rows, pause)) = self.fixed {

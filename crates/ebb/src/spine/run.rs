@@ -13,7 +13,7 @@ use super::pacing::{self, Pacer, Signals};
 use super::shared::Shared;
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
-use super::{ANSWER_WITHIN, Chore, Recovery, metrics};
+use super::{ANSWER_WITHIN, Chore, Outcome, Recovery, metrics};
 use crate::pg::answered;
 use crate::{Error, Result};
 
@@ -21,6 +21,8 @@ use crate::{Error, Result};
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What is done for the table after a run holds the unit up no longer; a VACUUM goes on on the server.
 const AFTER_RUN_WITHIN: Duration = Duration::from_secs(3600);
+/// A second batch begins at once or not at all: there may be no connection for it.
+const BESIDE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the same batch may fail for a passing reason before the run does.
 const TRIES: u32 = 8;
 
@@ -35,6 +37,8 @@ enum Halt {
 /// Leave to begin a batch: its turn, its size, and the rows that were taken from the budget for it.
 struct Turn {
     permit: OwnedSemaphorePermit,
+    /// Leave to begin another at the same time.
+    another: Option<OwnedSemaphorePermit>,
     size: u64,
     rows: u64,
 }
@@ -63,8 +67,10 @@ pub(crate) struct Run {
     due: Option<u64>,
     signals: Option<(Instant, Signals)>,
     throttle: Option<&'static str>,
-    /// The server process of the current batch, so that a shutdown can cancel it.
-    backend: watch::Sender<Option<i32>>,
+    /// The server processes of the current batches, so that a shutdown can cancel them.
+    backends: watch::Sender<Vec<i32>>,
+    /// A second batch did not begin: for the rest of the run there is one at a time.
+    single: bool,
 }
 
 impl Run {
@@ -72,7 +78,7 @@ impl Run {
         shared: Arc<Shared>,
         work: Arc<dyn Work>,
         claim: Claim,
-        backend: watch::Sender<Option<i32>>,
+        backends: watch::Sender<Vec<i32>>,
     ) -> Self {
         Self {
             shared,
@@ -85,7 +91,8 @@ impl Run {
             due: None,
             signals: None,
             throttle: None,
-            backend,
+            backends,
+            single: false,
         }
     }
 
@@ -145,7 +152,7 @@ impl Run {
         let timeout = self.work.timeout();
         // The brake may count the table twice.
         answered(timeout * 2 + ANSWER_WITHIN, async {
-            let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backend).await?;
+            let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backends).await?;
             let prepared = self.work.prepare(batch.connection()).await?;
             store::take_trigger(batch.connection(), &self.claim.unit).await?;
             let run = match prepared {
@@ -154,7 +161,7 @@ impl Run {
                 _ => store::start_run(batch.connection(), &self.claim).await?,
             };
             batch.commit_plain().await?;
-            self.backend.send_replace(None);
+            self.backends.send_replace(Vec::new());
             Ok((run, prepared))
         })
         .await
@@ -181,10 +188,10 @@ impl Run {
                     Err(halt) => return Ok(Some(halt)),
                 };
             }
-            let Turn { permit, size, rows } = turn;
+            let Turn { permit, another, size, rows } = turn;
             let began = Instant::now();
             let done = match acted {
-                Ok(()) => self.batch(run, chore, size).await,
+                Ok(()) => self.batch(run, chore, size, another.is_some()).await,
                 Err(error) => Err(error),
             };
             if rows > 0 {
@@ -195,10 +202,9 @@ impl Run {
                     let took = began.elapsed();
                     failures = 0;
                     self.rows += outcome.changed;
-                    self.batches += 1;
                     metrics::batch(took);
                     let rest = pacer.after(took);
-                    drop(permit);
+                    drop((permit, another));
                     if !outcome.more {
                         return Ok(None);
                     }
@@ -209,7 +215,7 @@ impl Run {
                 Err(error) if error.is_fenced() || error.is_unavailable() => return Err(error),
                 Err(error) if error.is_superseded() => return Ok(Some(Halt::PolicyChanged)),
                 Err(error) => {
-                    drop(permit);
+                    drop((permit, another));
                     if self.shared.shutdown.is_stopping() {
                         return Ok(Some(Halt::Shutdown));
                     }
@@ -227,7 +233,8 @@ impl Run {
         }
     }
 
-    async fn batch(&mut self, run: i64, chore: &mut dyn Chore, size: u64) -> Result<super::Outcome> {
+    /// One batch, or two at a time; what they did together.
+    async fn batch(&mut self, run: i64, chore: &mut dyn Chore, size: u64, two: bool) -> Result<Outcome> {
         let timeout = self.work.timeout();
         let unit = &self.claim.unit;
         // The name of the target keeps spans out of log lines; whoever exports traces asks for it.
@@ -237,10 +244,18 @@ impl Run {
         );
         let outcome = answered(timeout + ANSWER_WITHIN, async {
             let before = self.shared.wal_position_if_budgeted().await?;
-            let mut batch = Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backend).await?;
-            let outcome = chore.run_batch(&mut batch).await?;
-            batch.commit(outcome.changed, chore.cutoff(), chore.shape().as_deref()).await?;
-            self.backend.send_replace(None);
+            self.backends.send_replace(Vec::new());
+            let begin = || Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backends);
+            let one = begin().await?;
+            let other = if two { answered(BESIDE_WITHIN, begin()).await.ok() } else { None };
+            self.single |= two && other.is_none();
+            let batches = 1 + u64::from(other.is_some());
+            let outcome = match other {
+                Some(other) => run_two(chore, one, other).await?,
+                None => run_one(chore, one).await?,
+            };
+            self.batches += batches;
+            self.backends.send_replace(Vec::new());
             self.shared.spend_wal_since(before).await?;
             Ok(outcome)
         })
@@ -277,10 +292,12 @@ impl Run {
                     None => {
                         let (size, rows) = within_budget(chore, pacer.size(), self.shared.rows_at_once());
                         let permit = self.shared.turn().await;
+                        let pairs = !self.single && pacer.is_alone() && chore.pairs();
+                        let another = if pairs { self.shared.another_turn() } else { None };
                         match self.shared.take_rows(rows) {
                             Ok(()) => {
                                 self.show_throttle(None).await?;
-                                return Ok(Ok(Turn { permit, size, rows }));
+                                return Ok(Ok(Turn { permit, another, size, rows }));
                             }
                             Err(wait) => {
                                 let detail = "within the budget of rows_per_second".to_owned();
@@ -487,6 +504,42 @@ impl Run {
             due: self.due,
             took: self.started.elapsed(),
             note,
+        }
+    }
+}
+
+async fn run_one(chore: &mut dyn Chore, mut batch: Batch) -> Result<Outcome> {
+    match chore.run_batch(&mut batch).await {
+        Ok(outcome) => {
+            batch.commit(outcome.changed, chore.cutoff(), chore.shape().as_deref()).await?;
+            Ok(outcome)
+        }
+        Err(error) => {
+            if !error.is_unavailable() {
+                batch.roll_back().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn run_two(chore: &mut dyn Chore, mut one: Batch, mut other: Batch) -> Result<Outcome> {
+    match chore.run_two([&mut one, &mut other]).await {
+        Ok([first, second]) => {
+            let (cutoff, shape) = (chore.cutoff(), chore.shape());
+            // A commit that was sent is waited for, whatever became of the other.
+            let (committed, beside) = tokio::join!(
+                one.commit(first.changed, cutoff, shape.as_deref()),
+                other.commit(second.changed, cutoff, shape.as_deref())
+            );
+            committed.and(beside)?;
+            Ok(Outcome { changed: first.changed + second.changed, more: first.more || second.more })
+        }
+        Err(error) => {
+            if !error.is_unavailable() {
+                tokio::join!(one.roll_back(), other.roll_back());
+            }
+            Err(error)
         }
     }
 }

@@ -170,6 +170,16 @@ impl Shared {
         turns.acquire_owned().await.expect("the semaphore is never closed")
     }
 
+    /// A second turn for whoever has one already; none while others wait for theirs, nor where a budget is to be kept.
+    pub(crate) fn another_turn(&self) -> Option<OwnedSemaphorePermit> {
+        let budgeted = {
+            let state = self.state();
+            state.rows.is_some() || state.wal.is_some()
+        };
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        turns.try_acquire_owned().ok().filter(|_| !budgeted)
+    }
+
     pub(crate) fn backoff(&self, unit: &Unit, interval: Duration) -> Duration {
         let mut state = self.state();
         let failures = state.failures.entry(unit.clone()).or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb::audit::{PeriodKeys, SubjectKey};
 use ebb::policy::{Kind, Policy, Spec, Wanted};
 use ebb::{Engine, Keys};
-use ebb_testkit::{Node, TempDir, TestDatabase, database, eventually};
+use ebb_testkit::{Node, TempDir, TestDatabase, database, empty_database_on, eventually, own_server};
 use serde_json::json;
 
 use super::kills::{Dice, kills};
@@ -33,15 +33,15 @@ const SHOP: &str = "
     CREATE TRIGGER note AFTER DELETE ON sessions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
     ANALYZE";
 
-async fn apply(db: &TestDatabase, keys: &TempDir) -> String {
+async fn apply(db: &TestDatabase, keys: &TempDir, more: serde_json::Value) -> String {
     let subject = keys.path().join("subject.key");
     SubjectKey::create_if_missing(&subject).unwrap();
     let period = keys.path().join("periods");
     PeriodKeys::at(&period).create_directory().unwrap();
     let spec = json!({ "table": "users", "deleted_at": "deleted_at", "grace": "30d", "every": "1s", "mark_every": "1s",
-                       "brake": { "share": "off" }, "batch": { "rows": 2, "pause": "20ms" },
-                       "snapshot": "sealed", "snapshot_for": "30d" });
-    let spec: Spec = spec.as_object().unwrap().clone();
+                       "brake": { "share": "off" }, "snapshot": "sealed", "snapshot_for": "30d" });
+    let mut spec: Spec = spec.as_object().unwrap().clone();
+    spec.extend(more.as_object().unwrap().clone());
     let policy = Policy::parse(Kind::Retain, "users", &spec).unwrap();
     let own = Keys { subject: Some(subject.clone()), period: Some(period.clone()), ..Keys::default() };
     let engine = Engine::new(db.open(), own);
@@ -88,7 +88,7 @@ async fn nodes_killed_in_mid_erasure_erase_what_is_due_once_and_nothing_else() {
     let mut dice = Dice::seeded("erasure");
     let (db, keys) = (database().await, TempDir::new());
     db.execute(SHOP).await;
-    let audit = apply(&db, &keys).await;
+    let audit = apply(&db, &keys, json!({ "batch": { "rows": 2, "pause": "20ms" } })).await;
     db.execute("SELECT ebb.place_hold('users', n::text, 'court') FROM generate_series(161, 170) n").await;
     db.execute("UPDATE users SET deleted_at = now() - interval '31 days' WHERE id <= 150 OR id BETWEEN 161 AND 170")
         .await;
@@ -157,4 +157,45 @@ async fn nodes_killed_in_mid_erasure_erase_what_is_due_once_and_nothing_else() {
     assert_eq!(states, "pending");
     let abandoned: i64 = db.scalar("SELECT count(*) FROM ebb.run WHERE status = 'abandoned' AND chore = 'erase'").await;
     assert!(abandoned > 0, "no kill hit a run");
+}
+
+/// A server of its own, where nobody else is at work: two batches at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_killed_with_two_batches_under_way_leaves_nobody_half_erased() {
+    let server = own_server();
+    let (db, keys) = (empty_database_on(&server).await, TempDir::new());
+    ebb::pg::migrate(&db.open()).await.unwrap();
+    db.execute(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+         CREATE INDEX ON orders (user_id);
+         INSERT INTO users SELECT n, CASE WHEN n <= 1500 THEN now() - interval '31 days' END FROM generate_series(1, 1600) n;
+         INSERT INTO orders SELECT u * 10 + n, u FROM generate_series(1, 1600) u, generate_series(1, 3) n;
+         CREATE TABLE slow (); INSERT INTO slow DEFAULT VALUES;
+         CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_sleep(2) FROM public.slow; RETURN NULL; END $$;
+         CREATE TRIGGER linger AFTER DELETE ON users FOR EACH STATEMENT EXECUTE FUNCTION linger(); ANALYZE",
+    )
+    .await;
+    let audit = apply(&db, &keys, json!({})).await;
+    let boot = |name: &str| Node::spawn(ebb_bin(), db.url(), &(config(name, "1s") + &audit), &["run"]);
+    let mut node = boot("killed");
+    let two = "SELECT count(*) = 2 FROM pg_stat_activity
+        WHERE application_name LIKE 'ebb/killed/erase/%' AND wait_event = 'PgSleep'";
+    eventually(SOON, || async { db.scalar(two).await }).await;
+    node.kill9();
+    db.execute("TRUNCATE slow").await;
+    let node = boot("next");
+    let done = "SELECT NOT EXISTS (SELECT FROM users WHERE deleted_at IS NOT NULL)";
+    eventually(SOON, || async { db.scalar(done).await }).await;
+    stop(node).await;
+    let whole = "SELECT (SELECT count(*) FROM users) = 100 AND (SELECT count(*) FROM orders) = 300";
+    assert!(db.scalar::<bool>(whole).await, "whoever is left has everything");
+    let (records, subjects, least, most): (i64, i64, i64, i64) = sqlx::query_as(
+        "SELECT count(*), count(DISTINCT subject), min(rows), max(rows) FROM ebb.audit WHERE action = 'erase'",
+    )
+    .fetch_one(db.pool())
+    .await
+    .unwrap();
+    assert_eq!((records, subjects, least, most), (1500, 1500, 4, 4), "a record each, of everything that went");
 }

@@ -5,16 +5,16 @@
 
 mod check;
 mod late;
+mod pair;
 mod parts;
 mod record;
+
+pub(crate) use pair::Pair;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -27,8 +27,8 @@ use super::store::{self, Candidate, Fences, Look, Place};
 use super::tree::{Edge, EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
+use crate::spine::Outcome;
 use crate::spine::batch::Batch;
-use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 
 /// How long a batch waits for a row that somebody holds; the subject is tried again later.
@@ -40,20 +40,19 @@ const FULL: f64 = 0.9;
 /// Attempts at a subject before somebody has to ask for another.
 pub(crate) const ATTEMPTS: i32 = 8;
 
-/// One run of erasing.
-pub(crate) struct Erase {
+/// One run of erasing, a batch at a time; [`Pair`] has two of them.
+#[derive(Clone)]
+struct Erase {
     policy: String,
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
     /// The tables of the tree, as records name them.
-    names: Vec<String>,
+    names: Arc<[String]>,
     key: Arc<SubjectKey>,
     /// Keeps a sealed copy of what goes, where the policy asks for one.
-    copier: Option<Copier>,
+    copier: Option<Arc<Copier>>,
     /// What fired for rows of the tree's tables when it was read; deletions that are opened later are left to the next run.
     fences: Fences,
     progress: Progress,
-    /// The state before the batch at work, for when its transaction is lost.
-    began: Option<Progress>,
     /// A single subject took longer than a statement may: the next batch takes it in parts.
     slow: Option<Candidate>,
     attempting: Option<Candidate>,
@@ -61,6 +60,10 @@ pub(crate) struct Erase {
     held: Vec<Held>,
     /// How many rows a subject had in the batch before: how many subjects one transaction may take.
     rows_each: f64,
+    /// The batch took fewer than it had chosen.
+    short: bool,
+    /// Another batch is under way beside it.
+    paired: bool,
 }
 
 /// How far a run has come.
@@ -104,35 +107,36 @@ struct Gone {
 }
 
 impl Erase {
-    pub(crate) fn new(
-        policy: &str,
-        (compiled, fences): (Compiled, Fences),
-        key: Arc<SubjectKey>,
-        copier: Option<Copier>,
-    ) -> Self {
+    fn new(policy: &str, (compiled, fences): (Compiled, Fences), key: Arc<SubjectKey>, copier: Option<Copier>) -> Self {
         Self {
             fences,
             policy: policy.to_owned(),
             names: compiled.tree.nodes.iter().map(|node| node.relation.label()).collect(),
-            compiled,
+            compiled: Arc::new(compiled),
             key,
-            copier,
+            copier: copier.map(Arc::new),
             progress: Progress::default(),
-            began: None,
             slow: None,
             attempting: None,
             held: Vec::new(),
             rows_each: 1.0,
+            short: false,
+            paired: false,
         }
     }
 
-    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        self.began = Some(self.progress);
+    /// What comes first in every transaction: the gate, the bounds, and a look whether the tables are what they were.
+    async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
         self.attempting = None;
+        self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
         rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
-        self.unchanged(batch.connection()).await?;
+        self.unchanged(batch.connection()).await
+    }
+
+    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        self.enter(batch).await?;
         if let Some(slow) = self.slow.take() {
             let mut found = store::open_among(batch.connection(), &self.policy, &[&slow.subject_id]).await?;
             found.retain(|found| found.id == slow.id);
@@ -147,9 +151,18 @@ impl Erase {
         // Large subjects take turns with the others.
         let large = (!self.progress.large_last || self.progress.due_done) && !self.progress.large_done;
         self.progress.large_last = !self.progress.large_last;
-        let changed = if large { self.part(batch).await? } else { self.whole(batch).await? };
+        let changed = if large {
+            self.part(batch).await?
+        } else {
+            let found = self.choose(batch).await?;
+            self.whole(batch, found).await?
+        };
+        Ok(Outcome { changed, more: self.more() })
+    }
+
+    fn more(&self) -> bool {
         let done = self.progress.large_done && self.progress.due_done;
-        Ok(Outcome { changed, more: !done || super::late::links(&self.compiled.tree).next().is_some() })
+        !done || super::late::links(&self.compiled.tree).next().is_some()
     }
 
     /// What hangs on the tables, and what fires when their rows go, is what it was when the tree was read: under a lock with
@@ -165,22 +178,31 @@ impl Erase {
         }
     }
 
-    /// The next due subjects, as many as fit, each as a whole.
-    async fn whole(&mut self, batch: &mut Batch) -> Result<u64> {
+    /// Locks the next due deletions, as many as are expected to fit, and passes them.
+    async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
         let size = batch.size.min(fit as u64).max(1);
         let found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.progress.due_done = (found.len() as u64) < size;
-        let Some(last) = found.last() else { return Ok(0) };
-        let last = (last.due_at, last.id);
+        if let Some(last) = found.last() {
+            self.progress.after = Some((last.due_at, last.id));
+        }
+        Ok(found)
+    }
+
+    /// Subjects that were chosen, as many as fit, each as a whole; those that do not are chosen again.
+    async fn whole(&mut self, batch: &mut Batch, found: Vec<Candidate>) -> Result<u64> {
+        if found.is_empty() {
+            return Ok(0);
+        }
         let ready = self.lock(batch, found).await?;
         let (fits, rest) = self.fit(batch.connection(), ready).await?;
-        self.progress.after = match (fits.last(), rest) {
-            (Some(last), Some(_)) => Some((last.candidate.due_at, last.candidate.id)),
-            _ => Some(last),
-        };
-        self.progress.due_done &= rest.is_none();
+        if let (Some(last), Some(_)) = (fits.last(), rest) {
+            self.progress.after = Some((last.candidate.due_at, last.candidate.id));
+            self.progress.due_done = false;
+            self.short = true;
+        }
         if rest.is_some() && rest == fits.first().map(|one| one.candidate.id) {
             self.claim(batch, fits).await?;
             return Ok(0);
@@ -216,10 +238,12 @@ impl Erase {
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
                 Ok(gone) => done.extend(some.into_iter().zip(gone).map(|(ready, gone)| Done { ready, gone })),
-                // A statement that took too long, or a database that is away, is the runner's concern.
+                // A statement that took too long, or a database that is away, is the runner's concern; so is what waits for
+                // the batch beside it, which is no fault of any subject.
                 Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
                     return Err(error);
                 }
+                Err(error) if self.paired && error.is_contended() => return Err(error),
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
                     if let ([one], true) = (some.as_slice(), error.is_refused()) {
@@ -391,37 +415,4 @@ fn roots(ready: &[Ready], columns: usize) -> Doomed {
         roots.push(ready.row.values.clone(), at as i32);
     }
     roots
-}
-
-impl Chore for Erase {
-    fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
-        self.step(batch).boxed()
-    }
-
-    fn recover(&mut self, error: &Error) -> Recovery {
-        if let Some(began) = self.began.take() {
-            self.progress = began;
-        }
-        match error.sqlstate().as_deref() {
-            Some("57014") => {
-                self.slow = self.attempting.take();
-                Recovery::Smaller
-            }
-            Some("55P03" | "40P01" | "40001") => Recovery::Smaller,
-            _ => Recovery::GiveUp,
-        }
-    }
-
-    fn cutoff(&self) -> Option<Timestamp> {
-        None
-    }
-
-    fn shape(&self) -> Option<String> {
-        let tables = self.compiled.tree.nodes.iter().filter(|node| node.doomed).count();
-        Some(format!("{} subjects over {tables} tables", self.progress.subjects))
-    }
-
-    fn skipped(&self) -> u64 {
-        self.progress.skipped
-    }
 }

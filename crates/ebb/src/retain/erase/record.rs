@@ -31,6 +31,9 @@ impl Erase {
 
     /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone.
     pub(super) async fn record_gone(&mut self, batch: &mut Batch, gone: Vec<Candidate>) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
         let ids: Vec<Uuid> = gone.iter().map(|candidate| candidate.id).collect();
         let looks = store::recheck(batch.connection(), &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await?;
         let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();

@@ -33,7 +33,7 @@ impl Node {
         if tokio::time::timeout(tenth * 4, self.drain()).await.is_ok() {
             return;
         }
-        let pids: Vec<i32> = self.running.values().filter_map(|running| *running.backend.borrow()).collect();
+        let pids: Vec<i32> = self.running.values().flat_map(|running| running.backends.borrow().clone()).collect();
         tracing::info!(batches = pids.len(), "Cancelling the batches that have not ended in time");
         let database = self.shared.database.clone();
         let cancelled = tokio::time::timeout(tenth * 2, async {

@@ -9,6 +9,7 @@ mod life;
 mod mail;
 mod model;
 mod own_terms;
+mod pair;
 mod review;
 mod schema;
 mod sealed;

@@ -1,9 +1,11 @@
 -- These deletions ($1, $2 their rows) are done: nothing that names the subject is left, in older deletions and holds of
--- it neither. Index: deletion_pkey, deletion_restored, hold_subject, warning_pkey. Lock: the rows, held already.
+-- it neither. The ids are named twice: joined alone, the index would be walked from its beginning, past whoever is gone.
+-- Index: deletion_pkey, deletion_restored, hold_subject, warning_pkey. Lock: the rows, held already.
 WITH done AS (
     SELECT d.id, d.policy, d.subject_id, e.rows
     FROM unnest($1::uuid[], $2::bigint[]) AS e (id, rows)
     JOIN ebb.deletion d ON d.id = e.id
+    WHERE d.id = ANY ($1)
 ), older AS (
     UPDATE ebb.deletion d SET subject_id = NULL, opened_by = NULL, closed_by = NULL, error = NULL
     FROM done
@@ -22,4 +24,4 @@ UPDATE ebb.deletion d
 SET state = 'erased', subject_id = NULL, opened_by = NULL, error = NULL, blocked = NULL, next_try_at = NULL,
     rows = COALESCE(d.rows, 0) + done.rows, closed_at = ebb.now(), closed_by = 'ebb'
 FROM done
-WHERE d.id = done.id
+WHERE d.id = done.id AND d.id = ANY ($1)

@@ -1,6 +1,7 @@
 -- Looks again, under the locks, at deletions ($1) whose subjects' rows say these soft deletes ($2) and tenants ($3):
 -- when each may be erased by today's policy and by what its warning promised, whether it is on hold, and why it counts
--- as unwarned. Index: deletion_pkey, warning_pkey, hold_active. Read only.
+-- as unwarned. The ids are named twice: joined alone, the index would be walked from its beginning, past whoever is gone.
+-- Index: deletion_pkey, warning_pkey, hold_active. Read only.
 SELECT d.id, d.state, d.deleted_at, d.expedited, s.tenant AS tenant_now,
        GREATEST(CASE WHEN o.enabled IS FALSE THEN 'infinity'::timestamptz
                      ELSE GREATEST(ebb.later(GREATEST(d.deleted_at, s.deleted_at), r.floor, r.zone),
@@ -22,3 +23,4 @@ LEFT JOIN ebb.tenant_override o ON o.policy = r.policy AND o.tenant = s.tenant A
 LEFT JOIN ebb.warning w ON w.deletion = d.id AND w.step = 0
 LEFT JOIN ebb.hold h ON h.policy = d.policy AND h.subject_id = d.subject_id AND h.lifted_at IS NULL
                     AND (h.until IS NULL OR h.until > ebb.now())
+WHERE d.id = ANY ($1)

@@ -1,0 +1,97 @@
+//! Two batches at a time: on a server of their own, where nobody else is at work.
+
+use ebb::pg::Database;
+use ebb::spine::Status;
+use ebb_testkit::{Server, empty_database_on, own_server};
+
+use crate::harness::{Ebb, execute, run_once};
+
+/// People 1 to 1500 are due, with three letters each. A ledger has who went, and how many other batches were under way then.
+const PEOPLE: &str = "
+    CREATE TABLE people (id bigint PRIMARY KEY, deleted_at timestamptz);
+    CREATE TABLE letters (id bigint PRIMARY KEY, person bigint NOT NULL REFERENCES people ON DELETE CASCADE);
+    CREATE INDEX ON letters (person);
+    INSERT INTO people SELECT n, CASE WHEN n <= 1500 THEN now() - interval '100 days' END FROM generate_series(1, 1600) n;
+    INSERT INTO letters SELECT p * 10 + n, p FROM generate_series(1, 1600) p, generate_series(1, 3) n;
+    CREATE TABLE ledger (id bigint, beside bigint);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.ledger SELECT g.id, (SELECT count(*) FROM pg_stat_activity
+            WHERE application_name LIKE 'ebb/%/erase/%' AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) FROM gone g;
+        RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER DELETE ON people REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+    ANALYZE";
+
+async fn people(server: &Server, more: &str) -> Ebb {
+    let db = empty_database_on(server).await;
+    ebb::pg::migrate(&db.open()).await.unwrap();
+    db.execute(PEOPLE).await;
+    db.execute(more).await;
+    let ebb = Ebb::on(db).await;
+    ebb.apply(
+        "[[retain]]\nname = \"people\"\ntable = \"people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+         brake = { share = \"off\" }",
+    )
+    .await;
+    ebb.once("people:mark").await;
+    ebb
+}
+
+/// Everybody who was due went once, with a record each that says what went, and nobody else did.
+async fn assert_erased_once(ebb: &Ebb) {
+    let went = "(SELECT count(*) FROM ledger) = 1500 AND (SELECT count(DISTINCT id) FROM ledger) = 1500
+        AND (SELECT count(*) FROM people) = 100 AND (SELECT count(*) FROM letters) = 300";
+    assert!(ebb.db.scalar::<bool>(&format!("SELECT {went}")).await);
+    let recorded = "SELECT count(*) = 1500 AND count(DISTINCT subject) = 1500 AND min(rows) = 4 AND max(rows) = 4
+        FROM ebb.audit WHERE action = 'erase'";
+    assert!(ebb.db.scalar::<bool>(recorded).await);
+    let closed = "SELECT count(*) FROM ebb.deletion WHERE state = 'erased' AND attempts = 0 AND error IS NULL";
+    assert_eq!(ebb.db.scalar::<i64>(closed).await, 1500);
+    let counted = "SELECT rows = 6000 FROM ebb.run WHERE chore = 'erase' ORDER BY id DESC LIMIT 1";
+    assert!(ebb.db.scalar::<bool>(counted).await, "the run counts what both did");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alone_on_a_server_two_batches_at_a_time_erase_everybody_once() {
+    let server = own_server();
+    let ebb = people(&server, "").await;
+    let run = ebb.once("people:erase").await.runs.remove(0);
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
+    assert_erased_once(&ebb).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT max(beside) FROM ledger").await, 1, "two at a time, and no more");
+
+    // Beside somebody who is at work it is one at a time.
+    let ebb = people(&server, "").await;
+    let mut other = ebb.client().await;
+    let busy = tokio::spawn(async move { execute(&mut other, "SELECT pg_sleep(600)").await });
+    ebb.until("EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%')").await;
+    ebb.once("people:erase").await;
+    ebb.db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'").await;
+    assert!(busy.await.is_err(), "it was at work all the time");
+    assert_erased_once(&ebb).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT max(beside) FROM ledger").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_second_connection_it_is_one_batch_at_a_time() {
+    let server = own_server();
+    let ebb = people(&server, "").await;
+    let engine = ebb.another(Database::open(ebb.db.target(), 1, "ebb/test"));
+    let run = run_once(&engine, &["people:erase"]).await.unwrap().runs.remove(0);
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
+    assert_erased_once(&ebb).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT max(beside) FROM ledger").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_that_meet_each_other_go_on_one_at_a_time() {
+    let server = own_server();
+    let tally = "CREATE TABLE tally (gone bigint); INSERT INTO tally VALUES (0);
+         CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE public.tally SET gone = gone + (SELECT count(*) FROM went); RETURN NULL; END $$;
+         CREATE TRIGGER tell AFTER DELETE ON letters REFERENCING OLD TABLE AS went FOR EACH STATEMENT EXECUTE FUNCTION tell()";
+    let ebb = people(&server, tally).await;
+    let run = ebb.once("people:erase").await.runs.remove(0);
+    assert_eq!((run.status, run.rows, run.skipped), (Status::Success, 6000, 0), "{run:?}");
+    assert_erased_once(&ebb).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT gone FROM tally").await, 4500);
+}
