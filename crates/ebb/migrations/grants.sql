@@ -25,7 +25,6 @@ BEGIN
             ebb.once_release(text, text, bigint), ebb.once_result(text, text) TO ebb_app;
         GRANT EXECUTE ON FUNCTION
             ebb.delete_subject(text, text, text), ebb.restore_subject(text, text, text), ebb.erase_subject(text, text, text),
-            ebb.place_hold(text, text, text, timestamptz, text), ebb.lift_hold(text, text, text),
             ebb.holder_open(text, interval, jsonb), ebb.holder_beat(uuid), ebb.holder_close(uuid),
             ebb.create_intent(text, text, uuid, jsonb), ebb.created(text, text, text), ebb.incref(text, text, uuid),
             ebb.decref(text, text, uuid), ebb.apply_refs(jsonb), ebb.apply_refs_of(text, uuid, text[], text[]) TO ebb_app;
@@ -33,6 +32,8 @@ BEGIN
             ebb.schedule(text, timestamptz, jsonb, text, interval, text, text), ebb.schedule_many(jsonb),
             ebb.schedule_yearly(text, integer, integer, time, text, jsonb, text, text, interval, text, text, text),
             ebb.cancel(uuid) TO ebb_app;
+        -- A hold is an operator's, as over HTTP: who may erase must not be able to lift it first.
+        REVOKE EXECUTE ON FUNCTION ebb.place_hold(text, text, text, timestamptz, text), ebb.lift_hold(text, text, text) FROM ebb_app;
     END IF;
 END
 $$;

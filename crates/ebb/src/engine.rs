@@ -13,7 +13,7 @@ use crate::once::Once;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, At, Change, Expire, Kind, Policy, Resources, Retain, Spec, Stored, Wanted};
-use crate::retain::{self, Consent, Link};
+use crate::retain::{self, Asked, Consent, Link};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers};
 use crate::spine::{Node, NodeOptions, Shutdown};
@@ -193,9 +193,10 @@ impl Engine {
     /// The same with what somebody has agreed to: subjects that become due, a floor that goes down.
     pub async fn apply_with(&self, wanted: &[Wanted], force: bool, by: &str, consent: &Consent) -> Result<Vec<Change>> {
         let mut tx = self.database.read().await?;
+        let asked = Asked { by, consent, admin: false };
         for want in wanted {
             self.check(&mut tx, &want.policy, Some(wanted)).await?;
-            consent.covers(&mut tx, &want.policy).await?;
+            asked.covers(&mut tx, &want.policy, Some(wanted)).await?;
         }
         let changes = policy::apply::apply(&mut tx, wanted, force, by).await?;
         for want in wanted {
@@ -218,6 +219,7 @@ impl Engine {
         for gone in changes.iter().filter(|change| change.kind == Kind::Once && change.is_disable()) {
             crate::once::remove_namespace(&mut tx, &gone.name).await?;
         }
+        retain::one_for_each_table(&mut tx).await?;
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
@@ -287,15 +289,14 @@ impl Engine {
             merge(&mut spec, changes);
             spec
         };
-        self.change_policy(name, None, merged, by, consent).await
+        self.change_policy(name, None, merged, &Asked { by, consent, admin: false }).await
     }
 
-    /// Replaces the keys of one policy at runtime. The error is "superseded" when its version is not `expected` any more:
-    /// somebody changed it meanwhile, and this change was made without knowing.
-    pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str) -> Result<i64> {
-        // Whoever names the version has seen what it says, and what the change would make due.
-        let consent = Consent { confirmed: true, reason: None };
-        self.change_policy(name, Some(expected), |_| spec.clone(), by, &consent).await
+    /// Replaces the keys of one policy at runtime, for somebody who has shown to be an administrator. The error is
+    /// "superseded" when its version is not `expected` any more: somebody changed it meanwhile, and this change was made
+    /// without knowing.
+    pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str, consent: &Consent) -> Result<i64> {
+        self.change_policy(name, Some(expected), |_| spec.clone(), &Asked { by, consent, admin: true }).await
     }
 
     async fn change_policy(
@@ -303,8 +304,7 @@ impl Engine {
         name: &str,
         expected: Option<i64>,
         spec: impl FnOnce(&Stored) -> Spec,
-        by: &str,
-        consent: &Consent,
+        asked: &Asked<'_>,
     ) -> Result<i64> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
@@ -325,7 +325,7 @@ impl Engine {
             return Ok(stored.version);
         }
         self.check(&mut tx, &changed, None).await?;
-        consent.covers(&mut tx, &changed).await?;
+        asked.covers(&mut tx, &changed, None).await?;
         let put = policy::store::Put {
             kind: stored.kind,
             name: &stored.name,
@@ -333,7 +333,7 @@ impl Engine {
             enabled: changed.enabled(),
             stopped: None,
             source: policy::store::Source::Runtime,
-            by,
+            by: asked.by,
         };
         let version = policy::store::put(&mut tx, put).await?;
         if let Policy::Once(namespace) = &changed {
@@ -341,7 +341,8 @@ impl Engine {
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         if let Policy::Retain(policy) = &changed {
-            retain::install(&mut tx, policy, by).await?;
+            retain::install(&mut tx, policy, asked.by).await?;
+            retain::one_for_each_table(&mut tx).await?;
         }
         if let Policy::Resources(resources) = &changed {
             self.register(&mut tx, resources).await?;

@@ -210,6 +210,12 @@ impl From<sqlx::Error> for Error {
 
 const READ_ONLY: &str = "25006";
 
+/// Whether row-level security would have hidden rows; the server's messages are in its own language, its routines are not.
+fn is_row_security(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>());
+    error.and_then(|error| error.routine()) == Some("check_enable_rls")
+}
+
 /// What to do about what the connection or the server says, wherever it comes up.
 fn hint(error: &sqlx::Error, message: &str) -> Option<&'static str> {
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
@@ -217,6 +223,10 @@ fn hint(error: &sqlx::Error, message: &str) -> Option<&'static str> {
         READ_ONLY => Some(
             "this server is a read-only replica, or transactions are read-only here by default: point [database] url at \
              the primary, or lift default_transaction_read_only for this user",
+        ),
+        "42501" if is_row_security(error) => Some(
+            "no grant helps: let the role see every row (ALTER ROLE … BYPASSRLS), or its owner (ALTER TABLE … NO FORCE ROW \
+             LEVEL SECURITY)",
         ),
         "42501" => Some("`ebb doctor` prints the grants that each policy needs"),
         _ if message.contains("server does not support TLS") => Some(

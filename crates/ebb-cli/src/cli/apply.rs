@@ -1,6 +1,6 @@
 //! `ebb apply`: shows the difference, asks once on a terminal, makes it so.
 
-use ebb::audit::{PeriodKeys, SigningKey, SubjectKey};
+use ebb::audit::{self, PeriodKeys, SigningKey, SubjectKey};
 use ebb::policy::{Change, ChangeAction, Wanted};
 use ebb::retain::Consent;
 use ebb::{Error, Result};
@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Why a floor goes down; only whoever owns the ebb schema may lower one.
     #[arg(long)]
     reason: Option<String>,
+    /// The subject key is lost for good: make a new one, with which no former erasure can be matched or replayed.
+    #[arg(long)]
+    new_subject_key: bool,
     /// Who makes the change, for history and audit.
     #[arg(long)]
     by: Option<String>,
@@ -40,6 +43,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let wanted = wanted(context);
     if !args.dry_run {
         context.engine.migrate().await?;
+        if !args.new_subject_key {
+            miss_no_key(context).await?;
+        }
         create_keys(context)?;
     }
     // Before the check, which refuses a policy without its columns, and a large table without its index.
@@ -59,6 +65,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         for (policy, differences) in &unapproved {
             say!("~ retain {policy} (what hangs on its subjects has changed)");
             differences.iter().for_each(|difference| say!("    {difference}"));
+        }
+    }
+    if !args.json && !changes.is_empty() {
+        for due in context.engine.made_due(&wanted).await? {
+            say!("! {due}");
         }
     }
     if args.dry_run {
@@ -212,6 +223,23 @@ pub(crate) fn create_keys(context: &Context) -> Result<()> {
         PeriodKeys::at(directory).create_directory()?;
     }
     Ok(())
+}
+
+/// Refuses to make a subject key where records were made with one that is not here: a new one would match none of them.
+async fn miss_no_key(context: &Context) -> Result<()> {
+    let path = context.config.audit.subject_key.as_ref().and_then(|secret| secret.path());
+    let Some(path) = path.filter(|path| !path.exists()) else { return Ok(()) };
+    let mut tx = context.begin().await?;
+    let known = audit::any_erasure(&mut tx).await?;
+    tx.rollback().await?;
+    match known {
+        false => Ok(()),
+        true => Err(Error::refused(format!(
+            "the subject key {} is not here, and erasures of this database are on record under it",
+            path.display()
+        ))
+        .with_hint("put it back from where it is kept; if it is lost for good: --new-subject-key")),
+    }
 }
 
 /// Checks the policies of the file against the database; what is wrong is told at its line, all of it at once.

@@ -8,6 +8,11 @@ use ebb::{Error, Result};
 
 use super::{Context, Outcome, output, proof};
 
+/// Records that are shown unless more are asked for.
+const PAGE: i64 = 100;
+/// Records that are read at a time where all of them are printed.
+const LARGE_PAGE: i64 = 5_000;
+
 /// What to do with the audit.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -33,15 +38,15 @@ pub(crate) struct ListArgs {
     /// Only of this policy.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Only with this action: expire, policy, pause, resume, trigger.
+    /// Only with this action: expire, erase, delete, hold, policy, override, pause, trigger.
     #[arg(long)]
     action: Option<String>,
     /// Only from this time on, or not older than this: 2025-11-15T12:00:00Z, 24h.
     #[arg(long, value_name = "TIME|DURATION")]
     since: Option<String>,
-    /// At most so many.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-    limit: i64,
+    /// At most so many; when absent 100, and with --json all of them.
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    limit: Option<i64>,
     /// The next page: only records before the one with this id.
     #[arg(long, value_name = "ID")]
     after: Option<i64>,
@@ -80,20 +85,46 @@ async fn list(context: &Context, args: ListArgs) -> Result<Outcome> {
         Some(Since::Ago(term)) => Some(audit::ago(&mut tx, &term).await?),
         None => None,
     };
-    let filter = Filter { policy: args.policy, action: args.action, since, limit: Some(args.limit), after: args.after };
+    let limit = args.limit.unwrap_or(PAGE);
+    let filter = Filter { policy: args.policy, action: args.action, since, limit: Some(limit), after: args.after };
+    if args.json && args.limit.is_none() {
+        tx.commit().await?;
+        return all(context, filter).await;
+    }
     let records = audit::list(&mut tx, &filter).await?;
     tx.commit().await?;
-    if args.json {
-        output::json(&records)?;
-        return Ok(Outcome::Done);
+    match args.json {
+        true => output::json(&records)?,
+        false => {
+            let head = ["id", "at", "action", "policy", "table", "rows", "by", "details"];
+            output::table(&head, records.iter().map(row).collect(), "no record fits");
+        }
     }
-    let rows = records.iter().map(row).collect();
-    output::table(&["id", "at", "action", "policy", "table", "rows", "by", "details"], rows, "no record fits");
-    if records.len() as i64 == args.limit
+    if records.len() as i64 == limit
         && let Some(last) = records.last()
     {
-        say!("there may be more: --after {}", last.id);
+        let more = format!("there may be more: --after {}", last.id);
+        if args.json { eprintln!("{more}") } else { say!("{more}") }
     }
+    Ok(Outcome::Done)
+}
+
+/// Prints every record as JSON, page by page: what is kept outside for a replay must not end early, nor fit into memory.
+async fn all(context: &Context, mut filter: Filter) -> Result<Outcome> {
+    filter.limit = Some(LARGE_PAGE);
+    let mut list = output::JsonList::default();
+    loop {
+        // A transaction each: whoever reads the output may take their time.
+        let mut tx = context.begin().await?;
+        let records = audit::list(&mut tx, &filter).await?;
+        tx.commit().await?;
+        list.add(&records)?;
+        match records.last() {
+            Some(last) if records.len() as i64 == LARGE_PAGE => filter.after = Some(last.id),
+            _ => break,
+        }
+    }
+    list.end()?;
     Ok(Outcome::Done)
 }
 

@@ -66,6 +66,28 @@ pub(crate) fn json(value: &impl serde::Serialize) -> ebb::Result<()> {
     bytes(format!("{text}\n").as_bytes())
 }
 
+/// A JSON array that is printed as it comes, however long it gets.
+#[derive(Debug, Default)]
+pub(crate) struct JsonList {
+    begun: bool,
+}
+
+impl JsonList {
+    /// Prints more of its elements.
+    pub(crate) fn add(&mut self, elements: &[impl serde::Serialize]) -> ebb::Result<()> {
+        let text = serde_json::to_string_pretty(elements)
+            .map_err(|error| Error::failed(format!("cannot print JSON: {error}")))?;
+        let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix("\n]")) else { return Ok(()) };
+        bytes(if std::mem::replace(&mut self.begun, true) { b"," } else { b"[" })?;
+        bytes(inner.as_bytes())
+    }
+
+    /// Prints its end.
+    pub(crate) fn end(self) -> ebb::Result<()> {
+        bytes(if self.begun { b"\n]\n" } else { b"[]\n" })
+    }
+}
+
 /// A time as people read it: to the second.
 pub(crate) fn time(moment: Moment) -> String {
     moment.timestamp().map_or_else(|| moment.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())

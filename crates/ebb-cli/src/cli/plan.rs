@@ -102,7 +102,9 @@ fn print(plan: &Plan) {
     say!();
     let rows = plan.policies.iter().map(|policy| line(policy, plan)).collect();
     let header = ["policy", "table", "due", "of", "space", "time", "next run"];
-    output::table(&header, rows, "no expire policy is active, now or after `ebb apply`");
+    if !plan.policies.is_empty() || plan.trees.is_empty() {
+        output::table(&header, rows, "no policy takes rows by their time, now or after `ebb apply`");
+    }
     for policy in &plan.policies {
         say!();
         details(policy);
@@ -110,6 +112,9 @@ fn print(plan: &Plan) {
     for tree in &plan.trees {
         say!();
         print_tree(tree);
+    }
+    for due in &plan.made_due {
+        say!("\n! {due}");
     }
     if !plan.changes.is_empty() {
         say!("\nmake it so with: ebb apply");
@@ -172,7 +177,13 @@ fn details(policy: &PolicyPlan) {
 
 /// What goes with a subject, edge by edge, and what is due.
 fn print_tree(tree: &TreePlan) {
-    say!("{}: subjects of {}, {} due", tree.policy, tree.table, output::count(tree.due));
+    let besides = |count: u64, what: &str| match count {
+        0 => String::new(),
+        count => format!(", {} {what}", output::count(count)),
+    };
+    let (held, blocked) = (besides(tree.held, "on hold"), besides(tree.blocked, "blocked"));
+    let unmarked = besides(tree.unmarked, "not marked yet");
+    say!("{}: subjects of {}, {} due{held}{blocked}{unmarked}", tree.policy, tree.table, output::count(tree.due));
     for edge in &tree.edges {
         let by = edge.foreign_key.as_ref().map_or("no foreign key".to_owned(), |_| {
             format!("ON DELETE {}", edge.on_delete.as_deref().unwrap_or("NO ACTION"))

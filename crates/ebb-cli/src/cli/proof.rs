@@ -149,8 +149,8 @@ pub(crate) async fn open(context: &Context, args: OpenArgs) -> Result<Outcome> {
 pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
     let keys = TrustedKeys::load(&args.key)?;
     let text = read(&args.file)?;
-    let refuted = match serde_json::from_str::<Receipt>(&text) {
-        Err(error) => Some(format!("this is no receipt: {error}")),
+    let refuted = match Receipt::read(&text) {
+        Err(refuted) => Some(refuted.to_string()),
         Ok(receipt) => match receipt.verify(&keys) {
             Ok(()) => {
                 if args.json {
@@ -214,8 +214,15 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
     for (policy, count) in found.back.iter().filter(|(_, count)| *count > 0) {
         say!("  {policy}: {count}");
     }
+    for (policy, count) in &found.unknown {
+        eprintln!(
+            "{} of policy {policy} cannot be looked for: it is not there, or disabled; apply it and replay again",
+            output::plural(*count, "erasure")
+        );
+    }
+    let outcome = if found.unknown.is_empty() { Outcome::Done } else { Outcome::Problems };
     if args.dry_run || back == 0 {
-        return Ok(Outcome::Done);
+        return Ok(outcome);
     }
     if !args.yes && confirm::can_ask() && !confirm::ask("erase them again?")? {
         say!("nothing was changed");
@@ -225,7 +232,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
     retain::replay(&mut tx, &key, &erasures, false, &by).await?;
     tx.commit().await?;
     say!("they are erased by the next run: ebb run --once");
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 fn subject_key(context: &Context) -> Result<SubjectKey> {

@@ -35,7 +35,7 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     subject: Subject,
-    /// Why; it is kept in the audit.
+    /// Why; it is kept with the hold until the subject is erased.
     #[arg(long)]
     reason: String,
     /// When it ends by itself: a time, such as 2026-03-01 or 2026-03-01T12:00:00Z.

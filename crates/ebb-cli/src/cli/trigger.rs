@@ -17,7 +17,8 @@ pub(crate) struct Args {
 }
 
 /// The chores that this version has.
-const CHORES: [&str; 8] = ["expire", "mark", "erase", "partition", "holders", "drop", "sweep", "seal"];
+const CHORES: [&str; 10] =
+    ["expire", "mark", "warn", "erase", "partition", "holders", "drop", "sweep", "seal", "audit"];
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let Selector { policy: name, chore } = args.what.parse()?;

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use ebb::plan::PolicyPlan;
 use ebb::policy::{self, Spec, Stored};
+use ebb::retain::{Consent, MadeDue};
 use ebb::status::PolicyStatus;
 use ebb::token::Role;
 use ebb::view::{self, RunFilter};
@@ -153,7 +154,7 @@ pub(super) async fn ask_run(
     let mut tx = surface.engine.database().read().await?;
     let stored = find_policy(&mut tx, &name).await?;
     tx.commit().await?;
-    let (_, plan) = preview_policy(&surface, &name, &stored.spec).await?;
+    let plan = preview_policy(&surface, &name, &stored.spec).await?.plan;
     Ok(frame::page(
         &visitor,
         "/policies",
@@ -260,6 +261,8 @@ pub(super) struct Edit {
     spec: String,
     version: i64,
     act: String,
+    /// How many more the preview said would be due.
+    seen: Option<u64>,
 }
 
 pub(super) async fn save(
@@ -275,19 +278,39 @@ pub(super) async fn save(
         Ok(spec) => spec,
         Err(error) => return again(&format!("This is not JSON: {error}")),
     };
-    let (changes, plan) = match preview_policy(&surface, &name, &spec).await {
+    let preview = match preview_policy(&surface, &name, &spec).await {
         Ok(preview) => preview,
         Err(problem) => return again(problem.detail()),
     };
-    if edit.act == "save" {
-        return match surface.engine.put_policy(&name, &spec, edit.version, &visitor.caller.name).await {
+    let more = preview.due.as_ref().map_or(0, MadeDue::more);
+    // Whoever saves has seen what it makes due; keys that were changed since then are looked at once more.
+    if edit.act == "save" && more <= edit.seen.unwrap_or(0) {
+        let consent = Consent { confirmed: true, reason: None };
+        let put = surface.engine.put_policy(&name, &spec, edit.version, &visitor.caller.name, &consent).await;
+        return match put {
             Ok(_) => Ok(Redirect::to(&path(&name)).into_response()),
             Err(error) if error.is_unavailable() => Err(error.into()),
             Err(error) => again(&format!("{error}. {}", error.hint().unwrap_or_default())),
         };
     }
-    let below = html! { (changed(&changes)) (consequences(plan.as_ref())) };
+    let below = html! {
+        (changed(&preview.changes))
+        @if let Some(due) = preview.due.as_ref().filter(|due| due.more() > 0) { (falls_due(due)) }
+        (consequences(preview.plan.as_ref()))
+    };
     Ok(editor(&visitor, &name, &edit.spec, edit.version, None, below).into_response())
+}
+
+fn falls_due(due: &MadeDue) -> Markup {
+    html! {
+        section.panel {
+            header { h2 { "What falls due at once" } }
+            div.pad {
+                p.error { strong { (due.more()) } " more " (due.what) " would be due: " (due.before) " are now, " (due.after) " would be." }
+                input type="hidden" name="seen" value=(due.more());
+            }
+        }
+    }
 }
 
 fn changed(changes: &[KeyChange]) -> Markup {

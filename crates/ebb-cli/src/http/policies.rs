@@ -9,6 +9,7 @@ use ebb::audit::Moment;
 use ebb::control;
 use ebb::plan::PolicyPlan;
 use ebb::policy::{self, Policy, Spec, Stored, Wanted};
+use ebb::retain::{self, Consent, MadeDue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -189,6 +190,8 @@ struct PutRequest {
     /// The version that this change was made on; `If-Match` says the same.
     #[schema(minimum = 0)]
     version: Option<i64>,
+    /// Why a floor goes down; needed where one does.
+    reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -197,6 +200,9 @@ struct PutQuery {
     /// Change nothing; answer what a run would do under the new keys.
     #[serde(default)]
     dry_run: bool,
+    /// Subjects or rows may become due by the change.
+    #[serde(default)]
+    confirm: bool,
 }
 
 /// What a change would mean.
@@ -206,6 +212,10 @@ struct PreviewAnswer {
     changes: Vec<KeyChange>,
     /// What a run would do now; for policies over a table.
     plan: Option<PolicyPlan>,
+    /// Of a retain policy: how many subjects, or rows by their age, are due now.
+    due_before: Option<u64>,
+    /// And how many would be with the change; when more, it takes effect only with `confirm=true`.
+    due_after: Option<u64>,
 }
 
 /// A key that differs.
@@ -227,7 +237,7 @@ pub(crate) struct KeyChange {
     responses(
         (status = 200, description = "The policy as it is now; with dry_run, what the change would mean", body = PutAnswer),
         (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "A rule stands in the way", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "A rule stands in the way, or something would be due at once and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed it meanwhile", body = Problem, content_type = "application/problem+json"),
         (status = 428, description = "Neither If-Match nor version says what the change was made on", body = Problem, content_type = "application/problem+json"),
     ),
@@ -246,8 +256,10 @@ async fn put(
     }
     let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
-        let (changes, plan) = preview(&surface, &name, &request.spec).await?;
-        return Ok(Json(PutAnswer::Preview(PreviewAnswer { changes, plan })).into_response());
+        let Preview { changes, plan, due } = preview(&surface, &name, &request.spec).await?;
+        let (due_before, due_after) = (due.as_ref().map(|due| due.before), due.as_ref().map(|due| due.after));
+        let answer = PreviewAnswer { changes, plan, due_before, due_after };
+        return Ok(Json(PutAnswer::Preview(answer)).into_response());
     }
     let expected = expected.ok_or_else(|| {
         Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
@@ -256,7 +268,13 @@ async fn put(
     let mut tx = surface.engine.database().read().await?;
     find(&mut tx, &name).await?;
     tx.commit().await?;
-    surface.engine.put_policy(&name, &request.spec, expected, by.name()).await?;
+    let consent = Consent { confirmed: query.confirm, reason: request.reason };
+    let put = surface.engine.put_policy(&name, &request.spec, expected, by.name(), &consent).await;
+    put.map_err(|error| match error.hint() {
+        Some(hint) if hint.contains("--yes") => Problem::from(error).hint("send confirm=true to let them go"),
+        Some(hint) if hint.contains("--reason") => Problem::from(error).hint("say why: `reason` in the body"),
+        _ => error.into(),
+    })?;
     answer(&surface, &name).await
 }
 
@@ -278,12 +296,15 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     version.map(Some).ok_or_else(|| Problem::new(Sort::Malformed, "If-Match is no version in quotes, such as \"3\""))
 }
 
-/// What a change would mean, without making it.
-pub(crate) async fn preview(
-    surface: &Surface,
-    name: &str,
-    spec: &Spec,
-) -> Result<(Vec<KeyChange>, Option<PolicyPlan>), Problem> {
+/// What a change would mean.
+pub(crate) struct Preview {
+    pub(crate) changes: Vec<KeyChange>,
+    pub(crate) plan: Option<PolicyPlan>,
+    pub(crate) due: Option<MadeDue>,
+}
+
+/// Looks at a change without making it.
+pub(crate) async fn preview(surface: &Surface, name: &str, spec: &Spec) -> Result<Preview, Problem> {
     let mut tx = surface.engine.database().read().await?;
     let stored = find(&mut tx, name).await?;
     tx.commit().await?;
@@ -292,10 +313,18 @@ pub(crate) async fn preview(
             errors.0.iter().map(|error| FieldProblem { field: error.path.join("."), message: error.message.clone() });
         Problem::invalid(errors.to_string()).errors(fields.collect())
     })?;
+    let due = match &policy {
+        Policy::Retain(retain) => {
+            let mut tx = surface.engine.database().read().await?;
+            retain::made_due(&mut tx, retain).await?
+        }
+        _ => None,
+    };
     let wanted = Wanted { kind: stored.kind, name: name.to_owned(), spec: spec.clone(), policy };
     let plan = surface.engine.plan(std::slice::from_ref(&wanted)).await?;
     let changes = plan.changes.into_iter().find(|change| change.name == name && !change.is_disable());
     let changes = changes.map(|change| change.keys).unwrap_or_default();
     let changes = changes.into_iter().map(|(key, before, after)| KeyChange { key, before, after }).collect();
-    Ok((changes, plan.policies.into_iter().find(|plan| plan.policy == name)))
+    let plan = plan.policies.into_iter().find(|plan| plan.policy == name);
+    Ok(Preview { changes, plan, due })
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use ebb::audit::Moment;
 use ebb::plan::PolicyPlan;
+use ebb::retain::TreePlan;
 use ebb::status::Status;
 use ebb::view::{self, Run, RunFilter};
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,11 @@ async fn status(
 struct PlanAnswer {
     /// The time that cutoffs go by.
     at: Moment,
-    /// One for each policy that nodes follow.
+    /// One for each policy that nodes follow and that takes rows by their time.
     policies: Vec<PolicyPlan>,
+    /// What hangs on the subjects of each retain policy, and what is due of it.
+    #[schema(value_type = Vec<Object>)]
+    trees: Vec<TreePlan>,
 }
 
 /// What a run of each policy would do now
@@ -61,7 +65,7 @@ struct PlanAnswer {
 )]
 async fn plan(_by: By<Read>, State(surface): State<Surface>) -> Result<Json<PlanAnswer>, Problem> {
     let plan = surface.engine.plan(&[]).await?;
-    Ok(Json(PlanAnswer { at: plan.at, policies: plan.policies }))
+    Ok(Json(PlanAnswer { at: plan.at, policies: plan.policies, trees: plan.trees }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

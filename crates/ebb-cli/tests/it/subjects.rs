@@ -137,6 +137,19 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
         offline.write("receipt.json", &changed.to_string());
         assert!(offline.fails(3, &verify).contains("NOT verified"), "{pointer}");
     }
+    // So is what no hash covers: a key that is added, left out or renamed, a digit that means the same.
+    let hex = parsed["record"]["subject"].as_str().unwrap();
+    for (from, to) in [
+        ("\"cutoff\": null", "\"cutofg\": null".to_owned()),
+        ("\"cutoff\": null,", String::new()),
+        ("\"cutoff\": null", "\"cutoff\": null, \"note\": \"10,000 rows erased\"".to_owned()),
+        ("\"version\": 1", "\"version\": 1, \"note\": 1".to_owned()),
+        (hex, hex.to_uppercase()),
+    ] {
+        assert!(receipt.contains(from), "{from}: {receipt}");
+        offline.write("receipt.json", &receipt.replacen(from, &to, 1));
+        assert!(offline.fails(3, &verify).contains("NOT verified"), "{from}");
+    }
     assert!(
         shell
             .fails(2, &["audit", "receipt", "--policy", "user_accounts", "--subject", "3"])
@@ -156,12 +169,30 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
 
     // The table comes back from a backup, with the erased user in it.
     let kept = shell.ok(&["audit", "list", "--action", "erase", "--json"]);
+    // However many there are: none is left out, and nothing is where a part was asked for without saying so.
+    db.execute("INSERT INTO ebb.audit (action, by_name) SELECT 'other', 'x' FROM generate_series(1, 6000)").await;
+    let all = shell.json(&["audit", "list", "--action", "other", "--json"]);
+    assert_eq!(all.as_array().unwrap().len(), 6000);
+    let part = shell.ebb(&["audit", "list", "--action", "other", "--json", "--limit", "10"]);
+    assert!(part.err.contains("there may be more: --after"), "{}", part.err);
+    assert_eq!(shell.json(&["audit", "list", "--action", "nothing", "--json"]), serde_json::json!([]));
     shell.write("kept.json", &kept);
+    shell.write("others.json", &kept.replace("\"user_accounts\"", "\"gone\""));
+    let said = shell.fails(3, &["audit", "replay", "--from", "others.json", "--yes"]);
+    assert!(said.contains("1 erasure of policy gone cannot be looked for"), "{said}");
     db.execute("INSERT INTO users (id, email) VALUES (1, '1@example.test')").await;
     assert!(shell.ok(&["audit", "replay", "--from", "kept.json", "--dry-run"]).contains("1 subject there again"));
     shell.ok(&["audit", "replay", "--from", "kept.json", "--yes"]);
     shell.ok(&["run", "--once", "--only", "user_accounts"]);
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM users").await, 4);
+
+    // From a place without the key nothing that went could be matched: a new one is made only when asked for.
+    let elsewhere = Shell::new(db, &shell.read("ebb.toml"));
+    assert!(
+        elsewhere.fails(1, &["apply", "--yes"]).contains("is not here, and erasures of this database are on record")
+    );
+    elsewhere.ok(&["apply", "--yes", "--force", "--new-subject-key"]);
+    assert!(shell.ok(&["trigger", "user_accounts:warn"]).contains("triggered"));
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ pub use moment::Moment;
 pub(crate) use period::ClosingKey;
 pub use period::{Period, PeriodKey, PeriodKeys};
 pub use publish::{Destination, Published};
-pub use receipt::{Entered, Receipt, Refuted, erasure_by_deletion, erasure_of, receipt};
+pub use receipt::{Entered, Receipt, Refuted, any_erasure, erasure_by_deletion, erasure_of, receipt};
 pub use record::{Entry, Record, RowEntry, Xid};
 pub use seal::{Block, Blocker, BlockerKind, MAX_RECORDS, Seal, blocker, seal_once, unsealed};
 pub use store::{Filter, ago, list, of_deletion};

@@ -65,6 +65,27 @@ impl fmt::Display for Refuted {
 }
 
 impl Receipt {
+    /// Reads a receipt. What it says is written in one way only: a key that was added, left out or renamed would say
+    /// something that no hash covers.
+    pub fn read(text: &str) -> std::result::Result<Self, Refuted> {
+        let no_receipt = |error: serde_json::Error| Refuted(format!("this is no receipt: {error}"));
+        let receipt: Self = serde_json::from_str(text).map_err(no_receipt)?;
+        let given: serde_json::Value = serde_json::from_str(text).map_err(no_receipt)?;
+        if serde_json::to_value(receipt.as_given_out()).map_err(no_receipt)? != given {
+            return Err(Refuted(
+                "it is not written as it was given out: something was added, left out or renamed".into(),
+            ));
+        }
+        Ok(receipt)
+    }
+
+    /// The same as Ebb writes it; as it is where something cannot be read, which [`Receipt::verify`] says.
+    fn as_given_out(&self) -> Self {
+        let (Some(record), Some(block)) = (self.record.record(), self.block.block()) else { return self.clone() };
+        let hashes: Vec<String> = self.proof.iter().map(|hash| hash.to_lowercase()).collect();
+        Self { record: Entered::new(&record), block: published(&block), proof: hashes, ..*self }
+    }
+
     /// Recomputes everything; only the given keys are believed.
     pub fn verify(&self, keys: &TrustedKeys) -> std::result::Result<(), Refuted> {
         let refuse = |why: &str| Err(Refuted(why.to_owned()));
@@ -175,6 +196,11 @@ pub async fn receipt(tx: &mut PgConnection, record: i64) -> Result<Receipt> {
 /// The record of the erasure of a subject, by its pseudonym; the latest one.
 pub async fn erasure_of(tx: &mut PgConnection, subject: &Hash) -> Result<Option<i64>> {
     store::erasure_of(tx, subject).await
+}
+
+/// Whether any erasure is on record under a pseudonym.
+pub async fn any_erasure(tx: &mut PgConnection) -> Result<bool> {
+    store::any_erasure(tx).await
 }
 
 /// The record of an erasure, by the deletion's id.

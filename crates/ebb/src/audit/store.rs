@@ -212,6 +212,10 @@ pub(super) async fn exists(tx: &mut PgConnection, record: i64) -> Result<bool> {
     Ok(sql!("exists" scalar bool).bind(record).fetch_one(tx).await?)
 }
 
+pub(super) async fn any_erasure(tx: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("any_erasure" scalar bool).fetch_one(tx).await?)
+}
+
 pub(super) async fn erasure_of(tx: &mut PgConnection, subject: &Hash) -> Result<Option<i64>> {
     Ok(sql!("erasure_of" scalar i64).bind(subject.as_slice()).fetch_optional(tx).await?)
 }

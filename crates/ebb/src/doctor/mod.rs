@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::policy::store::{Put, Source};
-use crate::policy::{self, Expire, Policy, Stored, Wanted};
+use crate::policy::{self, Expire, Policy, Retain, Stored, Wanted};
 use crate::{Engine, Error, Result, pg};
 
 /// How bad it is.
@@ -158,7 +158,9 @@ impl Engine {
         let (found, migrated) = schema::schema(self).await?;
         findings.extend(found);
         let stored = if migrated { self.stored().await? } else { Vec::new() };
-        let policies = expire_policies(&stored, &questions.wanted, migrated);
+        let followed = followed(&stored, &questions.wanted, migrated);
+        let policies: Vec<Expire> = followed.iter().filter_map(sweep).collect();
+        let erasing: Vec<Retain> = followed.into_iter().filter_map(over_subjects).collect();
         if migrated {
             collect(&mut findings, "clock", schema::clock(self, &stored).await)?;
             collect(&mut findings, "policies", schema::drift(self, &questions.wanted).await)?;
@@ -174,7 +176,7 @@ impl Engine {
         if migrated {
             collect(&mut findings, "interval", tables::intervals(self, &policies).await)?;
         }
-        collect(&mut findings, "privileges", rights::rights(self, &policies, questions, migrated).await)?;
+        collect(&mut findings, "privileges", rights::rights(self, &policies, &erasing, questions, migrated).await)?;
         collect(&mut findings, "snapshots", server::snapshots(self).await)?;
         Ok(Report { findings })
     }
@@ -259,16 +261,27 @@ fn unable(check: &'static str, about: Option<&str>, error: &Error) -> Finding {
 }
 
 /// The policies that nodes follow; those of the file where nothing was applied yet.
-fn expire_policies(stored: &[Stored], wanted: &[Wanted], migrated: bool) -> Vec<Expire> {
-    let expire = |policy: Policy| match policy {
-        Policy::Expire(expire) if expire.enabled => Some(expire),
-        _ => None,
-    };
+fn followed(stored: &[Stored], wanted: &[Wanted], migrated: bool) -> Vec<Policy> {
     if migrated && !stored.is_empty() {
-        let active = stored.iter().filter(|stored| stored.is_active());
-        return active.filter_map(|stored| stored.policy().ok()).filter_map(expire).collect();
+        return stored.iter().filter(|stored| stored.is_active()).filter_map(|stored| stored.policy().ok()).collect();
     }
-    wanted.iter().filter_map(|want| expire(want.policy.clone())).collect()
+    wanted.iter().map(|want| want.policy.clone()).collect()
+}
+
+/// A policy that takes rows by their time; retention by age is one.
+fn sweep(policy: &Policy) -> Option<Expire> {
+    match policy {
+        Policy::Expire(expire) if expire.enabled => Some(expire.clone()),
+        Policy::Retain(retain) if retain.enabled => retain.as_expire(retain.retention(), None),
+        _ => None,
+    }
+}
+
+fn over_subjects(policy: Policy) -> Option<Retain> {
+    match policy {
+        Policy::Retain(retain) if retain.enabled && retain.subjects().is_some() => Some(retain),
+        _ => None,
+    }
 }
 
 /// The latest version, for checks that compare.

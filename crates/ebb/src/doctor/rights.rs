@@ -1,6 +1,7 @@
 //! Privileges: what the role that nodes run as needs for each duty, asked of the server and printed as GRANT statements.
 //! A sweep needs USAGE of the schema; SELECT, DELETE and UPDATE of one column (to lock rows) on every leaf, since ONLY
-//! asks each leaf for its own grants; SELECT on the parent; TEMPORARY to check a `where` or `set`.
+//! asks each leaf for its own grants; SELECT on the parent; TEMPORARY to check a `where` or `set`. Erasing needs, of every
+//! table of the tree, SELECT, DELETE where rows go, and UPDATE of what is set or locked by.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use super::store::{self, Rights, Role};
 use super::{Action, Finding, Fix, Questions, Severity, lines, unable};
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::pg::{Ident, Relation};
-use crate::policy::{Action as PolicyAction, Expire};
-use crate::{Engine, Error, Result, expire, gate};
+use crate::policy::{Action as PolicyAction, Expire, Retain};
+use crate::{Engine, Error, Result, expire, gate, retain};
 
 /// PostgreSQL 17 knows MAINTAIN.
 const MAINTAIN: i32 = 170_000;
@@ -21,6 +22,7 @@ const SET_ONLY: i32 = 160_000;
 pub(super) async fn rights(
     engine: &Engine,
     policies: &[Expire],
+    subjects: &[Retain],
     questions: &Questions,
     migrated: bool,
 ) -> Result<Vec<Finding>> {
@@ -37,24 +39,33 @@ pub(super) async fn rights(
         findings.extend(own(&mut tx, &role).await?);
     }
     tx.rollback().await?;
-    let mut enough = true;
+    let mut found = Vec::new();
     for policy in policies {
         let mut tx = engine.database().read().await?;
-        let found = match sweep(&mut tx, &role, policy).await {
-            Err(error) if error.is_unavailable() => return Err(error),
-            // Checked with the tables; here there is nothing to grant.
-            Err(error) if error.is_config() => Vec::new(),
-            Err(error) => vec![unable("privileges", Some(policy.name.as_str()), &error)],
-            Ok(found) => found,
-        };
+        found.extend(told(policy.name.as_str(), sweep(&mut tx, &role, policy).await)?);
         tx.rollback().await?;
-        enough &= found.iter().all(|finding| finding.check != "privileges");
-        findings.extend(found);
     }
-    if enough && !policies.is_empty() {
-        findings.push(Finding::ok("privileges", format!("{name} has what its sweeps need")));
+    for policy in subjects {
+        let mut tx = engine.database().read().await?;
+        found.extend(told(policy.name.as_str(), erasing(&mut tx, &role, policy).await)?);
+        tx.rollback().await?;
+    }
+    let enough = found.iter().all(|finding| finding.check != "privileges");
+    findings.extend(found);
+    if enough && !(policies.is_empty() && subjects.is_empty()) {
+        findings.push(Finding::ok("privileges", format!("{name} has what its policies need")));
     }
     Ok(findings)
+}
+
+fn told(policy: &str, found: Result<Vec<Finding>>) -> Result<Vec<Finding>> {
+    match found {
+        Err(error) if error.is_unavailable() => Err(error),
+        // Checked with the tables; here there is nothing to grant.
+        Err(error) if error.is_config() => Ok(Vec::new()),
+        Err(error) => Ok(vec![unable("privileges", Some(policy), &error)]),
+        found => found,
+    }
 }
 
 /// The two roles, and what the node's role should and should not be.
@@ -144,18 +155,9 @@ async fn sweep(connection: &mut PgConnection, node: &Role, policy: &Expire) -> R
     let mut grants = BTreeSet::new();
     let mut findings = Vec::new();
     if worker != node.name {
-        match store::may_become(connection, &node.name, &worker).await? {
-            None => {
-                let text = format!("role = \"{worker}\" does not exist");
-                let fix = Fix::sql(format!("CREATE ROLE {} NOLOGIN;", Ident::new(&worker)));
-                return Ok(vec![Finding::fail("privileges", Some(name), text).fix(fix)]);
-            }
-            Some(false) => {
-                // Without inheritance the node has the worker's rights only where it takes them on.
-                let only = if node.server_version >= SET_ONLY { " WITH INHERIT FALSE, SET TRUE" } else { "" };
-                grants.insert(format!("GRANT {} TO {}{only}", Ident::new(&worker), Ident::new(&node.name)));
-            }
-            Some(true) => {}
+        match become_worker(connection, node, &worker, name).await? {
+            Err(missing) => return Ok(vec![missing]),
+            Ok(grant) => grants.extend(grant),
         }
         // The way through the table is chosen by the node itself, from what the planner says.
         grants.extend(read_grants(connection, &node.name, &table, &leaves).await?);
@@ -202,6 +204,73 @@ async fn sweep(connection: &mut PgConnection, node: &Role, policy: &Expire) -> R
     findings.extend(hidden.into_iter().map(|(leaf, owns)| hidden_rows(name, &worker, &leaf, owns)));
     if !unvacuumed.is_empty() {
         findings.push(not_vacuumed(name, node, &unvacuumed, &owner));
+    }
+    Ok(findings)
+}
+
+/// What the node needs to take on a policy's role; or that there is no such role.
+async fn become_worker(
+    connection: &mut PgConnection,
+    node: &Role,
+    worker: &str,
+    policy: &str,
+) -> Result<std::result::Result<Option<String>, Finding>> {
+    Ok(match store::may_become(connection, &node.name, worker).await? {
+        None => {
+            let text = format!("role = \"{worker}\" does not exist");
+            let fix = Fix::sql(format!("CREATE ROLE {} NOLOGIN;", Ident::new(worker)));
+            Err(Finding::fail("privileges", Some(policy), text).fix(fix))
+        }
+        Some(false) => {
+            // Without inheritance the node has the worker's rights only where it takes them on.
+            let only = if node.server_version >= SET_ONLY { " WITH INHERIT FALSE, SET TRUE" } else { "" };
+            Ok(Some(format!("GRANT {} TO {}{only}", Ident::new(worker), Ident::new(&node.name))))
+        }
+        Some(true) => Ok(None),
+    })
+}
+
+/// What erasing, marking and warning need of the tables of a policy's tree.
+async fn erasing(connection: &mut PgConnection, node: &Role, policy: &Retain) -> Result<Vec<Finding>> {
+    let name = policy.name.as_str();
+    let worker = policy.role.clone().unwrap_or_else(|| node.name.clone());
+    let (mut grants, mut findings) = (BTreeSet::new(), Vec::new());
+    if worker != node.name {
+        match become_worker(connection, node, &worker, name).await? {
+            Err(missing) => return Ok(vec![missing]),
+            Ok(grant) => grants.extend(grant),
+        }
+    }
+    for need in retain::needs(connection, policy).await? {
+        let table = catalog::table(connection, &need.table.label()).await?;
+        // Plans and marking look with the node's own rights.
+        grants.extend(read_grants(connection, &node.name, &table, &[]).await?);
+        grants.extend(read_grants(connection, &worker, &table, &[]).await?);
+        let rights = store::rights(connection, &worker, table.oid).await?;
+        let mut needed = Vec::new();
+        if need.delete && !rights.may_delete {
+            needed.push("DELETE".to_owned());
+        }
+        let lacks = |column: &&Ident| !rights.updatable.iter().any(|name| name == column.as_str());
+        let mut columns: Vec<String> = need.update.iter().filter(lacks).map(ToString::to_string).collect();
+        if columns.is_empty() && !rights.may_lock {
+            columns.extend(need.lock.as_ref().map(ToString::to_string));
+        }
+        if !columns.is_empty() {
+            needed.push(format!("UPDATE ({})", columns.join(", ")));
+        }
+        if !needed.is_empty() {
+            grants.insert(format!("GRANT {} ON {} TO {}", needed.join(", "), need.table, Ident::new(&worker)));
+        }
+        if rights.rls && !bypasses(connection, &worker).await? {
+            findings.push(hidden_rows(name, &worker, &need.table, rights.owns));
+        }
+    }
+    if !grants.is_empty() {
+        let statements: Vec<String> = grants.into_iter().collect();
+        let text = format!("{worker} lacks rights that erasing the subjects of {} needs", policy.table);
+        let fix = Fix::sql(lines(&statements)).run(Action::Together(statements));
+        findings.push(Finding::fail("privileges", Some(name), text).fix(fix));
     }
     Ok(findings)
 }
@@ -262,7 +331,7 @@ fn write_grant(policy: &Expire, role: &str, leaf: &Leaf, column: &Ident, rights:
 
 fn hidden_rows(policy: &str, role: &str, leaf: &Relation, owns: bool) -> Finding {
     let text = format!(
-        "row-level security on {} applies to {role}: a sweep is an error there, since it would not see every due row",
+        "row-level security on {} applies to {role}: its work is an error there, since it would not see every due row",
         leaf.label()
     );
     let fix = match owns {

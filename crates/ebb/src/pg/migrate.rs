@@ -54,6 +54,7 @@ const MIGRATIONS: &[Migration] = migrations![
     26 "0026_kept",
     27 "0027_proven",
     28 "0028_again",
+    29 "0029_terms",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -8,13 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::{store, survey, to_be_active};
+use super::{Swept, store, survey, to_be_active};
 use crate::audit::Moment;
 use crate::expire::due::Clock;
 use crate::expire::store::Target;
 use crate::pg::Guard;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::{Expire, Policy, Retain, Wanted};
+use crate::retain::OwnTerms;
 use crate::{Engine, Result, expire, retain};
 
 /// All counting of one forecast takes no longer than about this.
@@ -61,9 +62,11 @@ impl Engine {
             None => Vec::new(),
         };
         tx.commit().await?;
+        let installed = !stored.is_empty();
         let until = Instant::now() + COUNT_FOR;
         let mut forecasts = Vec::new();
-        for policy in to_be_active(wanted, &stored) {
+        for sweep in to_be_active(wanted, &stored) {
+            let (policy, _) = self.sweep(&sweep, installed).await?;
             let mut forecast = Forecast {
                 policy: policy.name.to_string(),
                 table: policy.table.clone(),
@@ -71,7 +74,12 @@ impl Engine {
                 days: Vec::new(),
                 problem: None,
             };
-            match self.look_ahead(&policy, from, days, until, &mut forecast).await {
+            let own_terms = match &sweep {
+                Swept::ByAge(by_age) if installed => by_age.own_terms(&mut *self.database().read().await?).await.ok(),
+                _ => None,
+            };
+            let ahead = Ahead { policy, own_terms: own_terms.flatten() };
+            match self.look_ahead(&ahead, from, days, until, &mut forecast).await {
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => forecast.problem = Some(error.to_string()),
                 Ok(()) => {}
@@ -110,25 +118,25 @@ impl Engine {
 
     async fn look_ahead(
         &self,
-        policy: &Expire,
+        ahead: &Ahead,
         from: Timestamp,
         days: u32,
         until: Instant,
         forecast: &mut Forecast,
     ) -> Result<()> {
         let mut tx = self.database().read().await?;
-        let survey = survey::survey(&mut tx, policy, Clock::At(from)).await?;
+        let survey = survey::survey(&mut tx, &ahead.at(from), Clock::At(from)).await?;
         tx.rollback().await?;
         forecast.table = survey.table.relation.label();
         let total: u64 = survey.leaves.iter().map(|leaf| leaf.leaf.rows).sum();
         let bytes_per_row = survey.bytes() as f64 / total.max(1) as f64;
         let indexed = survey.leaves.iter().all(|leaf| leaf.index.is_some());
-        let (due_rows, _) = self.due_between(policy, None, from, indexed, until).await?;
+        let (due_rows, _) = self.due_between(ahead, None, from, indexed, until).await?;
         forecast.due_rows = Some(due_rows);
         let mut begin = from;
         for day in 1..=i64::from(days) {
             let end = from.saturating_add(SignedDuration::from_hours(24 * day)).unwrap_or(Timestamp::MAX);
-            let (rows, exact) = self.due_between(policy, Some(begin), end, indexed, until).await?;
+            let (rows, exact) = self.due_between(ahead, Some(begin), end, indexed, until).await?;
             let bytes = (rows as f64 * bytes_per_row) as u64;
             forecast.days.push(Day { until: end.into(), rows, bytes, exact });
             begin = end;
@@ -139,7 +147,7 @@ impl Engine {
     /// How many rows are due by a moment and were not by another, over all leaves: counted, or estimated.
     async fn due_between(
         &self,
-        policy: &Expire,
+        ahead: &Ahead,
         after: Option<Timestamp>,
         by: Timestamp,
         indexed: bool,
@@ -147,7 +155,7 @@ impl Engine {
     ) -> Result<(u64, bool)> {
         if indexed && Instant::now() < until {
             let mut tx = self.database().begin(PATIENCE).await?;
-            let counted = count(&mut tx, policy, after, by).await;
+            let counted = count(&mut tx, ahead, after, by).await;
             tx.rollback().await?;
             match counted {
                 Ok(rows) if rows < COUNTED_ROWS => return Ok((rows, true)),
@@ -157,38 +165,58 @@ impl Engine {
             }
         }
         let mut tx = self.database().read().await?;
-        let table = catalog::table(&mut tx, &policy.table).await?;
+        let table = catalog::table(&mut tx, &ahead.policy.table).await?;
         let mut rows = 0.0;
         for leaf in catalog::leaves(&mut tx, table.oid).await? {
-            let (target, before) = targets(&mut tx, policy, &table, &leaf, after, by).await?;
-            rows += store::planned_between(&mut tx, &target, before.as_ref()).await?;
+            let (target, condition) = targets(&mut tx, ahead, &table, &leaf, after, by).await?;
+            rows += store::planned_where(&mut tx, &target, &condition).await?;
         }
         tx.rollback().await?;
         Ok((rows as u64, false))
     }
 }
 
-async fn count(connection: &mut PgConnection, policy: &Expire, after: Option<Timestamp>, by: Timestamp) -> Result<u64> {
-    let table = catalog::table(connection, &policy.table).await?;
-    let leaves = catalog::leaves(connection, table.oid).await?;
-    let Some(first) = leaves.first() else { return Ok(0) };
-    let (target, before) = targets(connection, policy, &table, first, after, by).await?;
-    store::count_between(connection, &table.relation, &target, before.as_ref(), COUNTED_ROWS).await
+/// A sweep at moments to come.
+struct Ahead {
+    policy: Expire,
+    /// Terms of tenants, which count from each of these moments.
+    own_terms: Option<OwnTerms>,
 }
 
-/// A leaf at the later moment, and at the earlier one.
+impl Ahead {
+    fn at(&self, moment: Timestamp) -> Expire {
+        match &self.own_terms {
+            Some(own) => own.at(Some(moment)),
+            None => self.policy.clone(),
+        }
+    }
+}
+
+async fn count(connection: &mut PgConnection, ahead: &Ahead, after: Option<Timestamp>, by: Timestamp) -> Result<u64> {
+    let table = catalog::table(connection, &ahead.policy.table).await?;
+    let leaves = catalog::leaves(connection, table.oid).await?;
+    let Some(first) = leaves.first() else { return Ok(0) };
+    let (target, condition) = targets(connection, ahead, &table, first, after, by).await?;
+    store::count_where(connection, &table.relation, &target, &condition, COUNTED_ROWS).await
+}
+
+/// A leaf at the later moment, and what is due then and was not at the earlier one.
 async fn targets(
     connection: &mut PgConnection,
-    policy: &Expire,
+    ahead: &Ahead,
     table: &Table,
     leaf: &Leaf,
     after: Option<Timestamp>,
     by: Timestamp,
-) -> Result<(Target, Option<Target>)> {
-    let target = expire::target_by(connection, policy, table, leaf, Clock::At(by)).await?;
+) -> Result<(Target, String)> {
+    let target = expire::target_by(connection, &ahead.at(by), table, leaf, Clock::At(by)).await?;
     let before = match after {
-        Some(after) => Some(expire::target_by(connection, policy, table, leaf, Clock::At(after)).await?),
+        Some(after) => Some(expire::target_by(connection, &ahead.at(after), table, leaf, Clock::At(after)).await?),
         None => None,
     };
-    Ok((target, before))
+    let condition = match ahead.own_terms {
+        Some(_) => store::beyond(&target, before.as_ref()),
+        None => store::between(&target, before.as_ref()),
+    };
+    Ok((target, condition))
 }

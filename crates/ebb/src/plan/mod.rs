@@ -3,6 +3,7 @@
 //! does not hide the others.
 
 mod forecast;
+mod newly;
 mod store;
 pub(crate) mod survey;
 
@@ -16,9 +17,10 @@ use crate::expire::due::Clock;
 use crate::policy::{
     self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
 };
-use crate::retain::{MissingColumn, TreePlan};
+use crate::retain::{ByAge, MadeDue, MissingColumn, TreePlan};
 use crate::{Engine, Error, Result, pg};
 pub use forecast::{Day, Forecast};
+pub(crate) use newly::made_due;
 use store::Known;
 pub(crate) use store::scan_time;
 
@@ -38,6 +40,8 @@ pub struct Plan {
     pub policies: Vec<PolicyPlan>,
     /// What hangs on the subjects of retain policies, and what is due of it.
     pub trees: Vec<TreePlan>,
+    /// What the changes would make due at once, of policies that keep it now.
+    pub made_due: Vec<MadeDue>,
 }
 
 impl Plan {
@@ -139,12 +143,49 @@ impl Engine {
         let changes = policy::difference(wanted, &background.stored);
         let clock = if schema_version.is_some() { Clock::Ebb } else { Clock::Server };
         let mut policies = Vec::new();
-        for expire in to_be_active(wanted, &background.stored) {
+        for sweep in to_be_active(wanted, &background.stored) {
+            let (expire, problem) = self.sweep(&sweep, schema_version.is_some()).await?;
             let change = changes.iter().find(|change| change.name == expire.name.as_str()).map(|change| change.action);
-            policies.push(self.plan_policy(&expire, change, clock, at, &background).await?);
+            let mut plan = self.plan_policy(&expire, change, clock, at, &background).await?;
+            plan.problems.extend(problem);
+            policies.push(plan);
         }
         let trees = if migrated { self.plan_trees(wanted, &background.stored).await? } else { Vec::new() };
-        Ok(Plan { at, schema_version, changes, policies, trees })
+        let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
+        Ok(Plan { at, schema_version, changes, policies, trees, made_due })
+    }
+
+    /// A sweep as it stands now; retention by age whose tenants' own terms cannot be read goes by the policy's.
+    async fn sweep(&self, sweep: &Swept, installed: bool) -> Result<(Expire, Option<Problem>)> {
+        let by_age = match sweep {
+            Swept::Expire(expire) => return Ok((expire.clone(), None)),
+            Swept::ByAge(by_age) => by_age,
+        };
+        if !installed {
+            return Ok((by_age.default(), None));
+        }
+        let mut tx = self.database().read().await?;
+        match by_age.now(&mut tx).await {
+            Ok(expire) => Ok((expire, None)),
+            Err(error) if error.is_unavailable() => Err(error),
+            Err(error) => Ok((by_age.default(), Some(Problem::from(&error)))),
+        }
+    }
+
+    /// What the wanted policies would make due at once that the stored ones keep; those that make nothing due are left out.
+    pub async fn made_due(&self, wanted: &[Wanted]) -> Result<Vec<MadeDue>> {
+        let mut found = Vec::new();
+        for want in wanted {
+            let Policy::Retain(retain) = &want.policy else { continue };
+            let mut tx = self.database().read().await?;
+            match crate::retain::made_due(&mut tx, retain).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                // A policy that cannot be looked at is refused elsewhere.
+                Err(_) => {}
+                Ok(due) => found.extend(due.filter(|due| due.after > due.before)),
+            }
+        }
+        Ok(found)
     }
 
     /// The trees of retain policies, as the file has them or, where it does not, the database.
@@ -286,7 +327,8 @@ impl Engine {
         let mut tx = self.database().read().await?;
         let clock = if pg::schema_version(&mut tx).await?.is_some() { Clock::Ebb } else { Clock::Server };
         tx.commit().await?;
-        for expire in to_be_active(wanted, &[]) {
+        for sweep in to_be_active(wanted, &[]) {
+            let (expire, _) = self.sweep(&sweep, matches!(clock, Clock::Ebb)).await?;
             let mut tx = self.database().read().await?;
             let survey = match survey::survey(&mut tx, &expire, clock).await {
                 Err(error) if error.is_unavailable() => return Err(error),
@@ -366,20 +408,29 @@ impl Engine {
     }
 }
 
-/// The expire policies that nodes follow once the file is applied, and those that they follow until then.
-fn to_be_active(wanted: &[Wanted], stored: &[Stored]) -> Vec<Expire> {
-    let of_file = wanted.iter().filter_map(|want| match &want.policy {
-        Policy::Expire(expire) if expire.enabled => Some(expire.clone()),
-        _ => None,
-    });
+/// A policy that takes rows by their time.
+enum Swept {
+    Expire(Expire),
+    ByAge(Box<ByAge>),
+}
+
+impl Swept {
+    fn of(policy: Policy) -> Option<Self> {
+        match policy {
+            Policy::Expire(expire) if expire.enabled => Some(Self::Expire(expire)),
+            Policy::Retain(retain) if retain.enabled => ByAge::of(retain).map(|by_age| Self::ByAge(Box::new(by_age))),
+            _ => None,
+        }
+    }
+}
+
+/// The sweeps that nodes follow once the file is applied, and those that they follow until then.
+fn to_be_active(wanted: &[Wanted], stored: &[Stored]) -> Vec<Swept> {
+    let of_file = wanted.iter().map(|want| want.policy.clone());
     let only_stored = stored
         .iter()
         .filter(|have| have.is_active() && !wanted.iter().any(|want| want.kind == have.kind && want.name == have.name));
-    let only_stored = only_stored.filter_map(|have| match have.policy() {
-        Ok(Policy::Expire(expire)) => Some(expire),
-        _ => None,
-    });
-    of_file.chain(only_stored).collect()
+    of_file.chain(only_stored.filter_map(|have| have.policy().ok())).filter_map(Swept::of).collect()
 }
 
 fn next_run(policy: &Expire, at: Moment, known: Option<&Known>) -> Option<Moment> {

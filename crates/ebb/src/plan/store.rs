@@ -61,8 +61,8 @@ pub(crate) async fn scan_time(connection: &mut PgConnection, target: &Target, pa
     Ok(took.mul_f64(pages as f64 / measured as f64))
 }
 
-/// What is due at one cutoff and was not at an earlier one, as a condition.
-fn between(target: &Target, before: Option<&Target>) -> String {
+/// What is due at one cutoff and was not at an earlier one, as a condition that an index serves.
+pub(crate) fn between(target: &Target, before: Option<&Target>) -> String {
     match before {
         None => target.condition(),
         Some(before) => {
@@ -72,30 +72,45 @@ fn between(target: &Target, before: Option<&Target>) -> String {
     }
 }
 
-/// Counts such rows of a table with all its leaves along an index, no further than `limit`.
-pub(crate) async fn count_between(
+/// What is due by the whole condition of one sweep and not by that of another.
+pub(crate) fn beyond(target: &Target, before: Option<&Target>) -> String {
+    match before {
+        None => target.condition(),
+        Some(before) => format!("{} AND ({}) IS NOT TRUE", target.condition(), before.condition()),
+    }
+}
+
+/// Begins a look that takes no long statement and leaves nothing behind.
+pub(crate) async fn begin_look(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SAVEPOINT ebb_look; SET LOCAL statement_timeout = '2s'").execute(connection).await?;
+    Ok(())
+}
+
+/// Ends it, whatever became of it.
+pub(crate) async fn end_look(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_look; RELEASE SAVEPOINT ebb_look").execute(connection).await?;
+    Ok(())
+}
+
+/// Counts rows of a table with all its leaves along an index, no further than `limit`.
+pub(crate) async fn count_where(
     connection: &mut PgConnection,
     table: &Relation,
     target: &Target,
-    before: Option<&Target>,
+    condition: &str,
     limit: u64,
 ) -> Result<u64> {
     as_role(connection, target.role.as_ref()).await?;
     sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL jit = off").execute(&mut *connection).await?;
-    let sql =
-        format!("SELECT count(*) FROM (SELECT FROM {table} WHERE {} LIMIT {limit}) AS due", between(target, before));
+    let sql = format!("SELECT count(*) FROM (SELECT FROM {table} WHERE {condition} LIMIT {limit}) AS due");
     let rows: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await?;
     back_from_role(connection, target.role.as_ref()).await?;
     Ok(rows as u64)
 }
 
 /// The planner's idea of how many such rows a leaf has: statistics, no reading.
-pub(crate) async fn planned_between(
-    connection: &mut PgConnection,
-    target: &Target,
-    before: Option<&Target>,
-) -> Result<f64> {
-    let sql = format!("EXPLAIN (FORMAT JSON) SELECT FROM ONLY {} WHERE {}", target.leaf, between(target, before));
+pub(crate) async fn planned_where(connection: &mut PgConnection, target: &Target, condition: &str) -> Result<f64> {
+    let sql = format!("EXPLAIN (FORMAT JSON) SELECT FROM ONLY {} WHERE {condition}", target.leaf);
     let plan: serde_json::Value =
         sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
     Ok(plan[0]["Plan"]["Plan Rows"].as_f64().unwrap_or(0.0))

@@ -1,36 +1,131 @@
-//! What a change of a retain policy needs somebody to agree to. Invariants: a change that makes subjects due takes effect
-//! only once that number was seen and agreed to; a floor goes down only with a reason, by whoever owns the schema.
+//! What a change of a retain policy needs somebody to agree to. Invariants: a change that makes something due takes effect
+//! only once that number was seen and agreed to; a floor goes down only with a reason, by an administrator, under whatever
+//! name its policy goes; the subjects of a table have one policy.
 
+use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::store;
-use crate::policy::{Kind, Policy, Retain};
-use crate::{Error, Result, policy};
+use super::{as_expire, store};
+use crate::pg::catalog;
+use crate::policy::{Kind, Policy, Retain, Stored, Term, Undeliverable, Wanted};
+use crate::{Error, Result, plan, policy};
 
 /// What somebody has agreed to.
 #[derive(Debug, Clone, Default)]
 pub struct Consent {
-    /// Subjects may become due by the change.
+    /// Subjects or rows may become due by the change.
     pub confirmed: bool,
     /// Why a floor goes down.
     pub reason: Option<String>,
 }
 
-impl Consent {
-    /// Refuses a change that nobody has agreed to.
-    pub(crate) async fn covers(&self, connection: &mut PgConnection, wanted: &Policy) -> Result<()> {
-        let Policy::Retain(wanted) = wanted else { return Ok(()) };
-        let name = wanted.name.as_str();
-        let stored = policy::store::all(connection).await?;
-        let before = stored.iter().find(|stored| stored.kind == Kind::Retain && stored.name == name);
-        let Some(Ok(Policy::Retain(before))) = before.map(|stored| stored.policy()) else { return Ok(()) };
-        self.covers_floor(connection, &before, wanted).await?;
-        let (now, then) = super::made_due(connection, wanted).await?;
-        if then > now && !self.confirmed {
-            return Err(Error::refused(format!("policy {name}: {} more subjects would be due at once", then - now))
-                .with_hint("say --yes to let them go"));
+/// What a change makes due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MadeDue {
+    /// The policy.
+    pub policy: String,
+    /// `subjects`, or `rows` of retention by age.
+    pub what: &'static str,
+    /// How many are due now.
+    pub before: u64,
+    /// How many are due with the change; estimated where counting takes too long.
+    pub after: u64,
+}
+
+impl MadeDue {
+    pub(super) fn new(policy: &str, what: &'static str, (before, after): (u64, u64)) -> Self {
+        Self { policy: policy.to_owned(), what, before, after }
+    }
+
+    /// How many more.
+    pub fn more(&self) -> u64 {
+        self.after.saturating_sub(self.before)
+    }
+
+    /// Refuses what nobody has agreed to.
+    pub(super) fn agreed(&self, confirmed: bool) -> Result<()> {
+        match self.more() {
+            more if more > 0 && !confirmed => {
+                Err(Error::refused(self.to_string()).with_hint("say --yes to let them go"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+}
+
+impl std::fmt::Display for MadeDue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "policy {}: {} more {} would be due at once", self.policy, self.more(), self.what)
+    }
+}
+
+/// What a policy as it is wanted makes due that it keeps as it is stored; none where it is not stored yet.
+pub async fn made_due(connection: &mut PgConnection, wanted: &Retain) -> Result<Option<MadeDue>> {
+    let name = wanted.name.as_str();
+    let Some(before) = stored(connection).await?.into_iter().find(|before| before.name == name) else {
+        return Ok(None);
+    };
+    let before = before.policy()?;
+    if let Some(sweep) = as_expire(connection, wanted).await? {
+        let Policy::Retain(before) = before else { return Ok(None) };
+        let before = as_expire(connection, &before).await.unwrap_or_default();
+        let due = plan::made_due(connection, before.as_ref(), &sweep).await?;
+        return Ok(Some(MadeDue::new(name, "rows", due)));
+    }
+    let Some(subjects) = wanted.subjects() else { return Ok(None) };
+    let floor = wanted.floor.unwrap_or(Term::seconds(0));
+    let terms = (wanted.retention().to_interval(), floor.to_interval());
+    let warning = subjects.warning.as_ref();
+    let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
+    let due = store::due_if(connection, name, terms, (warning.is_some(), proceeds)).await?;
+    Ok(Some(MadeDue::new(name, "subjects", due)))
+}
+
+async fn stored(connection: &mut PgConnection) -> Result<Vec<Stored>> {
+    Ok(policy::store::all(connection).await?.into_iter().filter(|stored| stored.kind == Kind::Retain).collect())
+}
+
+/// A change that is asked for.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) by: &'a str,
+    pub(crate) consent: &'a Consent,
+    /// Whether whoever asks has shown to be an administrator; the session must belong to one otherwise.
+    pub(crate) admin: bool,
+}
+
+impl Asked<'_> {
+    /// Refuses a change that nobody has agreed to. `all` is what the same file wants besides.
+    pub(crate) async fn covers(
+        &self,
+        connection: &mut PgConnection,
+        wanted: &Policy,
+        all: Option<&[Wanted]>,
+    ) -> Result<()> {
+        let Policy::Retain(wanted) = wanted else { return Ok(()) };
+        let stored = stored(connection).await?;
+        let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
+        let parsed = |stored: &Stored| match stored.policy() {
+            Ok(Policy::Retain(policy)) => Some(policy),
+            _ => None,
+        };
+        let Some(before) = named.and_then(parsed) else {
+            // A new name over a table whose policy goes: its floor is still the table's.
+            let stays = |name: &str| all.is_none_or(|all| all.iter().any(|w| w.kind == Kind::Retain && w.name == name));
+            for gone in stored.iter().filter(|stored| !stays(&stored.name)).filter_map(parsed) {
+                if gone.subjects().is_some() == wanted.subjects().is_some()
+                    && same_table(connection, &gone, wanted).await?
+                {
+                    self.covers_floor(connection, &gone, wanted).await?;
+                }
+            }
+            return Ok(());
+        };
+        self.covers_floor(connection, &before, wanted).await?;
+        match made_due(connection, wanted).await? {
+            Some(due) => due.agreed(self.consent.confirmed),
+            None => Ok(()),
+        }
     }
 
     async fn covers_floor(&self, connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
@@ -38,21 +133,53 @@ impl Consent {
         if wanted.floor.is_some_and(|wanted| wanted.approximate() >= floor.approximate()) {
             return Ok(());
         }
-        let name = wanted.name.as_str();
-        if self.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            return Err(Error::refused(format!("the floor {floor} of policy {name} would go down"))
+        let (old, name) = (before.name.as_str(), wanted.name.as_str());
+        if self.consent.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            return Err(Error::refused(format!("the floor {floor} of policy {old} would go down"))
                 .with_hint("say why: --reason \"…\""));
         }
-        if !store::is_admin(connection).await? {
-            return Err(Error::refused(format!("lowering the floor of policy {name} needs role admin"))
+        if !self.admin && !store::is_admin(connection).await? {
+            return Err(Error::refused(format!("lowering the floor of policy {old} needs role admin"))
                 .with_hint("do it as a member of the role that owns the ebb schema"));
         }
-        let mut entry = crate::audit::Entry::new("floor", "ebb");
+        let mut entry = crate::audit::Entry::new("floor", self.by);
         entry.policy = Some(name.to_owned());
         entry.details = serde_json::json!({
-            "from": floor.to_string(), "to": wanted.floor.map(|floor| floor.to_string()), "reason": self.reason,
+            "from": floor.to_string(), "to": wanted.floor.map(|floor| floor.to_string()), "reason": self.consent.reason,
         });
+        if old != name {
+            entry.details["before"] = old.into();
+        }
         entry.insert(connection).await?;
         Ok(())
+    }
+}
+
+async fn same_table(connection: &mut PgConnection, one: &Retain, other: &Retain) -> Result<bool> {
+    if one.table == other.table {
+        return Ok(true);
+    }
+    let mut oids = Vec::new();
+    for table in [&one.table, &other.table] {
+        match catalog::table(connection, table).await {
+            Ok(table) => oids.push(table.oid),
+            Err(error) if error.is_config() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(oids[0] == oids[1])
+}
+
+/// Refuses two policies over the subjects of one table: each would erase whom the other keeps.
+pub(crate) async fn one_for_each_table(connection: &mut PgConnection) -> Result<()> {
+    match store::policies_of_one_table(connection).await? {
+        None => Ok(()),
+        Some((table, policies)) => {
+            let both = policies.join(" and ");
+            Err(Error::refused(format!(
+                "the subjects of {table} have two policies, {both}: the shorter one would erase whom the other keeps"
+            ))
+            .with_hint("give a table's subjects one policy, and tenants terms of their own with tenant_override"))
+        }
     }
 }

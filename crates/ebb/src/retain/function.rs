@@ -74,6 +74,7 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
             .iter()
             .enumerate()
             .map(|(at, column)| format!("n.{} = ($2::jsonb ->> {at})::{}", column.name, column.sql_type))
+            .chain([format!("jsonb_array_length($2::jsonb) = {}", several.len())])
             .collect(),
     };
     let key = key.join(" AND ");
@@ -139,6 +140,12 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
         Some(due) => list(vec![Some(due), touched()]),
         None => format!("{deleted_at} = n.{deleted_at}"),
     };
+    // What the subject may be called by: its key, and what its policy contacts it by.
+    let contact = subjects.warning.as_ref().map(|warning| &warning.contact);
+    let contact = contact.into_iter().flat_map(|contact| [Some(&contact.email), contact.name.as_ref()]).flatten();
+    let names = root.key.iter().map(|column| column.name.clone()).chain(contact.map(Ident::new));
+    let names: Vec<String> = names.map(|column| format!("lower(btrim(n.{column}::text))")).collect();
+    let names = names.join(", ");
     let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     format!(
         "CREATE OR REPLACE FUNCTION ebb.{name} (text, text, timestamptz, timestamptz)
@@ -146,6 +153,11 @@ fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, public, pg_temp SET row_security = off
          SET timezone = 'UTC' AS $ebb$
          BEGIN
+             IF starts_with($1, 'is ') THEN
+                 RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n
+                     WHERE {key} AND substr($1, 4) IN ({names});
+                 RETURN;
+             END IF;
              CASE $1
                  WHEN 'look' THEN NULL;
                  WHEN 'name' THEN

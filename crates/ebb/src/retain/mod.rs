@@ -20,6 +20,7 @@ mod rehearse;
 mod replay;
 mod report;
 pub(crate) mod review;
+mod rights;
 mod snapshot;
 mod store;
 mod subject;
@@ -32,17 +33,20 @@ pub(crate) mod work;
 use sqlx::PgConnection;
 
 pub use columns::MissingColumn;
-pub use consent::Consent;
+pub(crate) use consent::{Asked, one_for_each_table};
+pub use consent::{Consent, MadeDue, made_due};
 pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
 pub(crate) use review::observe;
+pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion};
 pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
+pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
@@ -197,16 +201,6 @@ pub(crate) async fn unapproved(connection: &mut PgConnection, policy: &Retain) -
     Ok(approved.map(|approved| approved.differences(&tree.shape())).unwrap_or_default())
 }
 
-/// How many open deletions are due now, and how many would be under another version of a policy.
-pub(crate) async fn made_due(connection: &mut PgConnection, policy: &Retain) -> Result<(u64, u64)> {
-    let Some(subjects) = policy.subjects() else { return Ok((0, 0)) };
-    let floor = policy.floor.unwrap_or(Term::seconds(0));
-    let terms = (policy.retention().to_interval(), floor.to_interval());
-    let warning = subjects.warning.as_ref();
-    let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
-    store::due_if(connection, policy.name.as_str(), terms, (warning.is_some(), proceeds)).await
-}
-
 /// How many subjects fall due on each of the days after a moment; the first number is what is due by then.
 pub(crate) async fn forecast(connection: &mut PgConnection, policy: &str, from: Moment, days: u32) -> Result<Vec<u64>> {
     let mut due = vec![0; days as usize + 1];
@@ -243,8 +237,36 @@ pub(crate) async fn undeliverable(connection: &mut PgConnection) -> Result<Vec<(
 
 /// Direct retention as the sweep understands it, with the terms that tenants set for themselves.
 pub(crate) async fn as_expire(connection: &mut PgConnection, policy: &Retain) -> Result<Option<Expire>> {
-    match tenant::own_terms(connection, policy).await? {
-        None => Ok(policy.as_expire(policy.retention(), None)),
-        Some((shortest, condition)) => Ok(policy.as_expire(shortest, Some(condition))),
+    match ByAge::of(policy.clone()) {
+        Some(by_age) => by_age.now(connection).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Direct retention: rows by their age.
+pub(crate) struct ByAge {
+    retain: Retain,
+    by_default: Expire,
+}
+
+impl ByAge {
+    pub(crate) fn of(retain: Retain) -> Option<Self> {
+        let by_default = retain.as_expire(retain.retention(), None)?;
+        Some(Self { retain, by_default })
+    }
+
+    /// By the policy's own term alone.
+    pub(crate) fn default(&self) -> Expire {
+        self.by_default.clone()
+    }
+
+    /// The terms that tenants set for themselves.
+    pub(crate) async fn own_terms(&self, connection: &mut PgConnection) -> Result<Option<OwnTerms>> {
+        tenant::own_terms(connection, &self.retain).await
+    }
+
+    /// By the terms that everybody has now.
+    pub(crate) async fn now(&self, connection: &mut PgConnection) -> Result<Expire> {
+        Ok(self.own_terms(connection).await?.map_or_else(|| self.default(), |own| own.at(None)))
     }
 }

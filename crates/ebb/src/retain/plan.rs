@@ -1,16 +1,21 @@
 //! What would happen, and what stands in the way, policy by policy. Looking changes nothing and takes no lock.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use super::compile::{self, Compiled};
 use super::store::rows;
 use super::tree::{Finding, ShapeEdge};
-use super::{compile, look, store};
+use super::{look, store};
 use crate::Result;
-use crate::policy::{Retain, Subjects};
+use crate::policy::{Retain, Subjects, Term};
 
 /// Rows are counted for at most so many due subjects.
 const COUNTED: u64 = 1_000;
+/// Soft deletes that nobody has marked yet are looked for no further.
+const UNMARKED: u64 = 10_000;
 
 /// The tree of a policy, and what is due of it.
 #[derive(Debug, Clone, Serialize)]
@@ -19,8 +24,15 @@ pub struct TreePlan {
     pub policy: String,
     /// Its root table.
     pub table: String,
-    /// Subjects that are due.
+    /// Subjects that are due and would go.
     pub due: u64,
+    /// Subjects that are due and stay: they are on hold.
+    pub held: u64,
+    /// Subjects that are due and stay, of those that were counted: `unless` holds, or somebody shares a value with them.
+    pub blocked: u64,
+    /// Subjects that the application soft-deleted, whose term is over and whom the next marking finds; they are due where
+    /// nobody is warned first.
+    pub unmarked: u64,
     /// How many of them the rows were counted for.
     pub counted: u64,
     /// Tables that lose rows, with how many.
@@ -46,14 +58,20 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
     let mut findings = tree.findings.clone();
     findings
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
-    let due = store::count_due(connection, name).await?;
+    let (due, held) = store::plan_due(connection, name).await?;
     let refused = tree.refuse().is_err();
-    let (counted, erases, unlinks) =
-        if refused || due == 0 { (0, Vec::new(), Vec::new()) } else { count(connection, policy, subjects).await? };
+    let unmarked = if refused { Vec::new() } else { unmarked(connection, policy, subjects).await? };
+    let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
+    let due = due + soon.len() as u64;
+    let Counted { subjects: counted, blocked, erases, unlinks } =
+        if refused || due == 0 { Counted::default() } else { count(connection, policy, subjects, soon).await? };
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
-        due,
+        due: due.saturating_sub(blocked),
+        held,
+        blocked,
+        unmarked: unmarked.len() as u64,
         counted,
         erases,
         unlinks,
@@ -63,11 +81,31 @@ pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Resu
     }))
 }
 
-type Counted = (u64, Vec<(String, u64)>, Vec<(String, u64)>);
+/// What goes with due subjects.
+#[derive(Default)]
+struct Counted {
+    /// Of how many.
+    subjects: u64,
+    /// How many more would have been counted if nothing stopped them.
+    blocked: u64,
+    erases: Vec<(String, u64)>,
+    unlinks: Vec<(String, u64)>,
+}
 
-async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Counted> {
+async fn count(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    unmarked: &[String],
+) -> Result<Counted> {
     let compiled = compile::compile(connection, policy, subjects).await?;
-    let ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    let mut ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    ids.extend(unmarked.iter().take(COUNTED as usize - ids.len()).cloned());
+    let all = ids.len();
+    while let Some(stopped) = stopped(connection, &compiled, &ids).await? {
+        let mut at = 0..;
+        ids.retain(|_| at.next().is_none_or(|at| !stopped.contains(&at)));
+    }
     let doomed = compiled.root.named(ids.iter().map(String::as_str))?;
     let (taken, unlinked) = look::would(connection, &compiled, &doomed).await?;
     let by_table = |counts: rows::Taken| {
@@ -80,7 +118,53 @@ async fn count(connection: &mut PgConnection, policy: &Retain, subjects: &Subjec
         }
         tables
     };
-    Ok((ids.len() as u64, by_table(taken), by_table(unlinked)))
+    let (erases, unlinks) = (by_table(taken), by_table(unlinked));
+    Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks })
+}
+
+/// Subjects whose term is over and whom marking has not met yet; nobody where that cannot be said soon.
+pub(crate) async fn unmarked(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+) -> Result<Vec<String>> {
+    rows::savepoint(connection).await?;
+    let found = look_for_unmarked(connection, policy, subjects).await;
+    rows::end_savepoint(connection, false).await?;
+    match found {
+        Err(error) if error.is_unavailable() => Err(error),
+        found => Ok(found.unwrap_or_default()),
+    }
+}
+
+async fn look_for_unmarked(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Vec<String>> {
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    let floor = policy.floor.unwrap_or(Term::seconds(0));
+    let terms = (subjects.grace.to_interval(), floor.to_interval(), policy.tenant_override);
+    rows::unmarked(connection, &compiled.root, policy.name.as_str(), terms, UNMARKED).await
+}
+
+/// Which of the subjects `unless` stops, or somebody who is not among them: whoever has the same value of a link, or would go
+/// along. As erasing asks it, without locks; none when nothing stops them.
+async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[String]) -> Result<Option<BTreeSet<i32>>> {
+    let (root, tree) = (&compiled.root, &compiled.tree);
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let ids = root.named(ids.iter().map(String::as_str))?;
+    let mut stopped: BTreeSet<i32> = rows::blocked(connection, root, &ids).await?.into_iter().collect();
+    if tree.leads_to_others() {
+        let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
+        for edge in tree.shared_links() {
+            stopped.extend(rows::sharing(connection, tree, root, edge, &roots).await?.into_iter().map(|(at, _)| at));
+        }
+        if tree.leads_back() {
+            let own = roots.len();
+            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            stopped.extend(&reached.subjects[own..]);
+        }
+    }
+    Ok(Some(stopped).filter(|stopped| !stopped.is_empty()))
 }
 
 /// Tables that look as if they shared the subjects' ids without a foreign key.

@@ -3,7 +3,7 @@
 //! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
 //! holds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -74,6 +74,8 @@ pub struct Replayed {
     pub back: Vec<(String, u64)>,
     /// Rows that were looked at.
     pub looked_at: u64,
+    /// Erasures of policies that are not there, or not enabled: whether their subjects are back nobody can tell.
+    pub unknown: Vec<(String, u64)>,
 }
 
 /// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones.
@@ -117,6 +119,12 @@ pub async fn replay(
         }
         replayed.back.push((stored.name.clone(), back));
     }
+    let mut unknown = BTreeMap::new();
+    let looked = |policy: &String| replayed.back.iter().any(|(looked, _)| looked == policy);
+    for erasure in erasures.iter().filter(|erasure| !looked(&erasure.policy)) {
+        *unknown.entry(erasure.policy.clone()).or_default() += 1;
+    }
+    replayed.unknown = unknown.into_iter().collect();
     Ok(replayed)
 }
 

@@ -84,7 +84,7 @@ pub async fn report(
         deleted: store::report_deleted(connection, since, until, tenant).await?,
         erased: store::report_erased(connection, since, until, tenant).await?,
         premature: store::report_premature(connection, since, until, tenant).await?,
-        asked: store::report_asked(connection, since, until).await?,
+        asked: store::report_asked(connection, since, until, tenant).await?,
         below_default: store::report_below_default(connection).await?,
         failed: store::stuck(connection, super::erase::ATTEMPTS)
             .await?
@@ -95,19 +95,47 @@ pub async fn report(
 }
 
 impl Report {
-    /// As comma-separated values: a line a day, policy and table.
+    /// As comma-separated values: a line a day, policy and table; then, each under a header of its own after an empty line,
+    /// everything else that the report has.
     pub fn csv(&self) -> String {
-        let mut text = String::from("day,policy,table,rows\n");
-        let cell = |value: &str| {
-            if value.contains([',', '"', '\n']) {
-                format!("\"{}\"", value.replace('"', "\"\""))
-            } else {
-                value.to_owned()
+        let mut text = String::new();
+        let mut table = |head: &str, rows: Vec<Vec<String>>| {
+            text += if text.is_empty() { "" } else { "\n" };
+            text += &format!("{head}\n");
+            for row in rows {
+                text += &row.iter().map(|value| cell(value)).collect::<Vec<_>>().join(",");
+                text += "\n";
             }
         };
-        for row in &self.deleted {
-            text += &format!("{},{},{},{}\n", row.day, cell(&row.policy), cell(&row.table), row.rows);
-        }
+        let number = i64::to_string;
+        let deleted = self.deleted.iter();
+        table(
+            "day,policy,table,rows",
+            deleted.map(|r| vec![r.day.clone(), r.policy.clone(), r.table.clone(), number(&r.rows)]).collect(),
+        );
+        let days = |days: f64| format!("{days:.2}");
+        let erased = self.erased.iter().map(|r| {
+            vec![r.policy.clone(), number(&r.subjects), number(&r.late), days(r.average_days), days(r.shortest_days)]
+        });
+        table("policy,subjects_erased,late,average_days,shortest_days", erased.collect());
+        let premature = self.premature.iter().map(|r| {
+            let deletion = r.deletion.map(|id| id.to_string()).unwrap_or_default();
+            let times = [r.soft_deleted_at, r.erased_at, r.not_before].map(|at| at.to_string());
+            [vec!["premature".to_owned(), r.policy.clone(), number(&r.record), deletion], times.to_vec()].concat()
+        });
+        table("finding,policy,record,deletion,soft_deleted_at,erased_at,not_before", premature.collect());
+        table("asked,times", self.asked.iter().map(|(what, times)| vec![what.clone(), number(times)]).collect());
+        let below =
+            self.below_default.iter().map(|(policy, tenant, term)| vec![policy.clone(), tenant.clone(), term.clone()]);
+        table("policy,tenant,override_below_default", below.collect());
+        table("policy,failed", self.failed.iter().map(|(policy, n)| vec![policy.clone(), number(n)]).collect());
         text
+    }
+}
+
+fn cell(value: &str) -> String {
+    match value.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value.to_owned(),
     }
 }

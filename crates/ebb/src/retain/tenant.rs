@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
-use super::store;
 pub use super::store::Override;
+use super::{MadeDue, store};
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
-use crate::policy::{Kind, Policy, Retain, RetainForm, Term, Warning};
-use crate::{Error, Result, policy};
+use crate::policy::{Expire, Kind, Policy, Retain, RetainForm, Term, Warning};
+use crate::{Error, Result, plan, policy};
 
 /// What becomes of a tenant's terms.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +76,8 @@ pub async fn set_override_at(
             .with_hint("set tenant_override = true and tenant = \"COLUMN\""));
     }
     let before = store::count_due(connection, name).await?;
+    // Terms that a column cannot have stop a policy; they can be taken back all the same.
+    let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
         OverrideChange::Set { retention, warn_before, texts, enabled } => {
             if let (Some(term), Some(floor)) = (retention, &retain.floor)
@@ -83,6 +86,7 @@ pub async fn set_override_at(
                 return Err(Error::refused(format!("{term} is below the floor {floor} of policy {name}")).with_hint(
                     retain
                         .basis
+                        .as_ref()
                         .map_or_else(|| format!("at least {floor}"), |basis| format!("at least {floor}: {basis}")),
                 ));
             }
@@ -108,11 +112,14 @@ pub async fn set_override_at(
         }
     }
     store::due_again(connection, name).await?;
-    let after = store::count_due(connection, name).await?;
-    if after > before && !confirmed {
-        return Err(Error::refused(format!("{} more subjects would be due at once", after - before))
-            .with_hint("say --yes to let them go"));
-    }
+    let due = match super::as_expire(connection, &retain).await {
+        Err(_) if *change == OverrideChange::Unset => MadeDue::new(name, "rows", (0, 0)),
+        Ok(Some(after)) => MadeDue::new(name, "rows", plan::made_due(connection, sweep.as_ref(), &after).await?),
+        Ok(None) => MadeDue::new(name, "subjects", (before, store::count_due(connection, name).await?)),
+        Err(error) => return Err(error.context(format!("policy {name}"))),
+    };
+    due.agreed(confirmed)?;
+    let (before, after) = (due.before, due.after);
     let source = if stored.source == "runtime" { Source::Runtime } else { Source::File };
     let put = Put {
         kind: Kind::Retain,
@@ -182,9 +189,36 @@ pub(crate) async fn still_fits(connection: &mut PgConnection, retain: &Retain, w
     Ok(())
 }
 
-/// For direct retention with overrides: the shortest term that anybody has, and a condition that is true for rows whose
-/// own term has ended.
-pub(crate) async fn own_terms(connection: &mut PgConnection, retain: &Retain) -> Result<Option<(Term, String)>> {
+/// Direct retention whose tenants have terms of their own.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnTerms {
+    retain: Retain,
+    /// The shortest that anybody has.
+    shortest: Term,
+    column: Ident,
+    tenant: Ident,
+    /// Of each tenant; none: nothing of it goes.
+    terms: Vec<(String, Option<Term>)>,
+}
+
+impl OwnTerms {
+    /// As the sweep understands it, at a moment or now: by the shortest term, with a condition that is true for rows whose
+    /// own term has ended.
+    pub(crate) fn at(&self, moment: Option<Timestamp>) -> Expire {
+        let now = moment.map_or("ebb.now()".to_owned(), |at| format!("timestamptz {}", Literal(&at.to_string())));
+        let ended = |term: &Term| ended(&self.column, term.to_interval(), self.retain.zone.name(), &now);
+        let case = |(tenant, term): &(String, Option<Term>)| {
+            format!("WHEN {} THEN {}", Literal(tenant), term.as_ref().map_or("false".to_owned(), ended))
+        };
+        let cases: Vec<String> = self.terms.iter().map(case).collect();
+        let otherwise = ended(&self.retain.retention());
+        let condition = format!("CASE {}::text {} ELSE {otherwise} END", self.tenant, cases.join(" "));
+        self.retain.as_expire(self.shortest, Some(condition)).expect("it is direct retention")
+    }
+}
+
+/// For direct retention with overrides.
+pub(crate) async fn own_terms(connection: &mut PgConnection, retain: &Retain) -> Result<Option<OwnTerms>> {
     let RetainForm::Direct(direct) = &retain.form else { return Ok(None) };
     let overrides = match retain.tenant_override {
         true => store::overrides(connection, retain.name.as_str()).await?,
@@ -195,32 +229,30 @@ pub(crate) async fn own_terms(connection: &mut PgConnection, retain: &Retain) ->
     let column = catalog::column(connection, &table.relation, table.oid, &direct.column).await?;
     let tenant = catalog::column(connection, &table.relation, table.oid, tenant).await?.name;
     if column.base_type != "timestamp with time zone" {
-        let (name, is) = (&column.name, &column.base_type);
-        return Err(Error::config(format!("tenants have terms of their own, and column {name} is {is}"))
-            .with_hint("overrides of retention by age need a timestamptz column"));
+        let (name, is) = (column.name.as_str(), &column.base_type);
+        return Err(Error::config(format!(
+            "a tenant's own terms by age need a timestamptz column, and {name} is {is}"
+        ))
+        .with_hint(format!("`ebb policy override {} TENANT --unset` takes back one that was set", retain.name)));
     }
-    let ended = |term: Term| ended(&column.name, term.to_interval(), retain.zone.name());
-    let mut shortest = direct.older_than;
-    let mut cases = Vec::new();
-    for own in &overrides {
+    let (mut shortest, mut terms) = (direct.older_than, Vec::new());
+    for own in overrides {
         let retention = own.spec.get("retention").and_then(|term| term.as_str()).map(str::parse::<Term>);
         let retention = retention.transpose()?.unwrap_or(direct.older_than);
         if own.enabled && retention.approximate() < shortest.approximate() {
             shortest = retention;
         }
-        let then = if own.enabled { ended(retention) } else { "false".to_owned() };
-        cases.push(format!("WHEN {} THEN {then}", Literal(&own.tenant)));
+        terms.push((own.tenant, own.enabled.then_some(retention)));
     }
-    let cases = cases.join(" ");
-    Ok(Some((shortest, format!("CASE {tenant}::text {cases} ELSE {} END", ended(direct.older_than)))))
+    Ok(Some(OwnTerms { retain: retain.clone(), shortest, column: column.name, tenant, terms }))
 }
 
-fn ended(column: &Ident, term: PgInterval, zone: &str) -> String {
+fn ended(column: &Ident, term: PgInterval, zone: &str, now: &str) -> String {
     let interval = format!(
         "make_interval(months => {}, days => {}, secs => {})",
         term.months,
         term.days,
         term.microseconds as f64 / 1e6
     );
-    format!("ebb.later({column}, {interval}, {}) <= ebb.now()", Literal(zone))
+    format!("ebb.later({column}, {interval}, {}) <= {now}", Literal(zone))
 }

@@ -13,7 +13,7 @@ use super::erase;
 use super::mark::Mark;
 use super::snapshot::Copier;
 use super::warn::Warn;
-use super::{link, store};
+use super::{link, plan, store};
 use crate::audit::{PeriodKeys, SubjectKey};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
@@ -138,6 +138,9 @@ impl RetainWork {
     async fn erase(&self, connection: &mut PgConnection, compiled: Compiled) -> Result<Prepared> {
         let due = store::count_due(connection, &self.unit.policy).await?;
         if self.policy.mode == Mode::Observe {
+            // Nobody marks for a policy that only observes.
+            let unmarked = plan::unmarked(connection, &self.policy, &self.subjects).await?.len() as u64;
+            let due = due + if self.subjects.warning.is_none() { unmarked } else { 0 };
             let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }

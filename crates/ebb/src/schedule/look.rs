@@ -140,6 +140,16 @@ pub struct Occurrence {
     pub subject_id: Option<String>,
 }
 
+impl Occurrence {
+    /// The link in a warning acts for whoever was warned; who only looks does not get it.
+    fn without_link(&mut self) {
+        let Ok(mut body) = serde_json::from_str::<Value>(&self.body) else { return };
+        let Some(link) = body.pointer_mut("/data/data/restore_url") else { return };
+        *link = "(hidden)".into();
+        self.body = body.to_string();
+    }
+}
+
 /// An attempt that failed, and after which there was another.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -221,7 +231,8 @@ pub(super) async fn list(connection: &mut PgConnection, filter: &Filter) -> Resu
 }
 
 pub(super) async fn show(connection: &mut PgConnection, id: Uuid) -> Result<Option<Shown>> {
-    let occurrences: Vec<Occurrence> = sql!("show" as Occurrence).bind(id).fetch_all(&mut *connection).await?;
+    let mut occurrences: Vec<Occurrence> = sql!("show" as Occurrence).bind(id).fetch_all(&mut *connection).await?;
+    occurrences.iter_mut().for_each(Occurrence::without_link);
     let of = occurrences.first().map_or(id, |occurrence| occurrence.row.event);
     let recurring: Option<RecurringRow> = sql!("recurring" as RecurringRow).bind(of).fetch_optional(connection).await?;
     Ok((recurring.is_some() || !occurrences.is_empty()).then_some(Shown { recurring, occurrences }))

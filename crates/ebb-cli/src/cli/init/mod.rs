@@ -61,7 +61,8 @@ pub(crate) async fn run(path: Option<PathBuf>, args: Args, env: Env) -> Result<O
         say!("kept the old file as {}", kept.display());
     }
     std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
-    say!("wrote {}; read it, uncomment what fits, then: ebb apply", path.display());
+    let then = if example.is_some() { "change what differs" } else { "uncomment what fits" };
+    say!("wrote {}; read it, {then}, then: ebb apply", path.display());
     Ok(Outcome::Done)
 }
 
@@ -235,6 +236,19 @@ mod tests {
 
     fn read(text: &str) -> Config {
         Config::from_str(text, "ebb.toml", &Env::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn the_examples_of_the_repository_are_those_that_are_written() {
+        for (which, in_repository) in [
+            (Example::Idempotency, include_str!("../../../../../examples/idempotency.toml")),
+            (Example::UuPdp, include_str!("../../../../../examples/uu-pdp.toml")),
+            (Example::Partitioning, include_str!("../../../../../examples/partitioning.toml")),
+            (Example::ScratchTables, include_str!("../../../../../examples/scratch-tables.toml")),
+            (Example::Birthdays, include_str!("../../../../../examples/birthdays.toml")),
+        ] {
+            assert_eq!(example(which), in_repository, "{which:?}");
+        }
     }
 
     #[test]

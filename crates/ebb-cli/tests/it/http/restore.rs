@@ -8,6 +8,7 @@ use ebb::audit::SubjectKey;
 use ebb::config::{Config, Env};
 use ebb::policy::Wanted;
 use ebb::spine::{NodeOptions, Shutdown};
+use ebb::token::Role;
 use ebb::{Engine, Keys};
 use ebb_testkit::{TempDir, TestDatabase};
 use reqwest::Method;
@@ -104,6 +105,11 @@ fn is_page(answer: &Answer, status: u16, title: &str) {
 async fn looking_changes_nothing_and_asking_restores_once() {
     let warned = Warned::new().await;
     let link = warned.link(1).await;
+    // Whoever may look at events does not get it.
+    let event: String = warned.db().scalar("SELECT id::text FROM ebb.event WHERE subject_id = '1'").await;
+    let reader = warned.site.token(Role::Read).await;
+    let shown = warned.site.get(&format!("/v1/events/{event}"), &reader).await;
+    assert!(shown.status == 200 && shown.body.contains("(hidden)") && !shown.body.contains(&link), "{shown:?}");
     for method in [Method::GET, Method::HEAD, Method::GET] {
         let answer = warned.ask(method.clone(), &link).await;
         if method == Method::GET {

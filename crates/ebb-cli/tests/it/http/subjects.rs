@@ -106,6 +106,36 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
 }
 
 #[tokio::test]
+async fn a_shorter_policy_is_previewed_and_confirmed_and_a_lower_floor_has_a_reason() {
+    let site = site().await;
+    let admin = site.token(Role::Admin).await;
+    site.database.execute("UPDATE users SET deleted_at = now() - interval '60 days' WHERE id < 3").await;
+    site.database
+        .execute("INSERT INTO ebb.deletion (policy, subject_id, tenant, deleted_at, due_at) SELECT 'users', id::text, tenant_id, deleted_at, deleted_at + interval '90 days' FROM users WHERE id < 3")
+        .await;
+    let mut spec = site.get("/v1/policies/users", &admin).await.json()["spec"].clone();
+    spec["grace"] = "40d".into();
+    let put = |query: &'static str, body: Value| {
+        let (site, admin) = (&site, &admin);
+        async move { site.send(Method::PUT, &format!("/v1/policies/users{query}"), admin, &body).await }
+    };
+    let previewed = put("?dry_run=true", json!({ "spec": spec })).await.json();
+    assert_eq!((&previewed["due_before"], &previewed["due_after"]), (&json!(0), &json!(2)), "{previewed}");
+    let refused = put("", json!({ "spec": spec, "version": 1 })).await;
+    assert!(refused.problem() == "conflict" && refused.body.contains("confirm=true"), "{refused:?}");
+    assert_eq!(put("?confirm=true", json!({ "spec": spec, "version": 1 })).await.json()["version"], 2);
+    spec["floor"] = "20d".into();
+    let refused = put("", json!({ "spec": spec, "version": 2 })).await;
+    assert!(refused.problem() == "conflict" && refused.body.contains("`reason` in the body"), "{refused:?}");
+    let lowered = put("", json!({ "spec": spec, "version": 2, "reason": "the law changed" })).await;
+    assert_eq!(lowered.json()["version"], 3, "{lowered:?}");
+    let by: String = site.database.scalar("SELECT by_name FROM ebb.audit WHERE action = 'floor'").await;
+    assert_eq!(by, "admin");
+    let plan = site.get("/v1/plan", &admin).await.json();
+    assert_eq!(plan["trees"][0]["policy"], "users", "{plan}");
+}
+
+#[tokio::test]
 async fn a_tenant_has_warnings_and_words_of_its_own() {
     let site = Site::new().await;
     site.database.execute(TABLES).await;

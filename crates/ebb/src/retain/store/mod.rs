@@ -13,8 +13,8 @@ pub(crate) mod warnings;
 pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, is_admin, override_history, overrides, put_override, put_retain,
-    remove_override, subject_policies,
+    PutRetain, approved, due_again, due_if, is_admin, override_history, overrides, policies_of_one_table, put_override,
+    put_retain, remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
@@ -269,6 +269,12 @@ pub(crate) async fn define(connection: &mut PgConnection, definition: String) ->
 /// Whether a B-tree starts with a column and has every row where it is not null.
 pub(crate) async fn leads_by(connection: &mut PgConnection, table: u32, column: &str) -> Result<bool> {
     Ok(sql!("leads_by" scalar bool).bind(i64::from(table)).bind(column).fetch_one(connection).await?)
+}
+
+/// How many subjects are due and would go, and how many are due and on hold.
+pub(crate) async fn plan_due(connection: &mut PgConnection, policy: &str) -> Result<(u64, u64)> {
+    let (due, held) = sql!("plan_due" as (i64, i64)).bind(policy).fetch_one(connection).await?;
+    Ok((due.unsigned_abs(), held.unsigned_abs()))
 }
 
 pub(crate) async fn due_ids(connection: &mut PgConnection, policy: &str, limit: u64) -> Result<Vec<String>> {

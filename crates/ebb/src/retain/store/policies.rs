@@ -73,6 +73,11 @@ pub(crate) async fn due_if(
     Ok((now.unsigned_abs(), then.unsigned_abs()))
 }
 
+/// A table whose subjects have several policies.
+pub(crate) async fn policies_of_one_table(connection: &mut PgConnection) -> Result<Option<(String, Vec<String>)>> {
+    Ok(sql!("policies_of_one_table" as (String, Vec<String>)).fetch_optional(connection).await?)
+}
+
 /// A tenant's own terms.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
 pub struct Override {
@@ -124,7 +129,7 @@ pub(crate) async fn remove_override(connection: &mut PgConnection, policy: &str,
     Ok(sql!("remove_override").bind(policy).bind(tenant).execute(connection).await?.rows_affected() > 0)
 }
 
-/// How much somebody allowed past the brake.
+/// Whether this session belongs to the owner of the schema.
 pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
     Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
 }

@@ -100,8 +100,9 @@ pub(crate) async fn report_asked(
     connection: &mut PgConnection,
     since: Moment,
     until: Moment,
+    tenant: Option<&str>,
 ) -> Result<Vec<(String, i64)>> {
-    Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).fetch_all(connection).await?)
+    Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_below_default(connection: &mut PgConnection) -> Result<Vec<(String, String, String)>> {

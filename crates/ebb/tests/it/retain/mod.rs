@@ -15,6 +15,7 @@ mod review;
 mod schema;
 mod sealed;
 mod standing;
+mod terms;
 mod trees;
 mod warn;
 
