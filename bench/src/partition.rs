@@ -106,7 +106,8 @@ async fn alone(bed: &Bed, rows: u64, rounds: usize) -> Result<Vec<Goal>> {
         };
         let bare = beside(bed, &Steps::default(), bare).await?;
         println!("partition, {rows} rows: a bare CREATE INDEX CONCURRENTLY in {:.1} s, {bare}", bare.took);
-        (nothings.push(nothing.longest), bares.push(bare.longest));
+        nothings.push(nothing.longest);
+        bares.push(bare.longest);
     }
     let index = format!("partition: longest insert while a bare index of {rows} rows is built, ms");
     Ok(vec![
@@ -145,7 +146,8 @@ async fn stalls(bed: &Bed, rows: u64, rounds: usize, by: &str) -> Result<Vec<Goa
         println!("partition, {rows} rows{by}: rolled back in {:.1} s after {LATER_WRITES} new rows, {back}", back.took);
         finish(database, "public.t", &mut |_| ()).await?;
         bed.database.execute("DROP TABLE t CASCADE").await;
-        (theres.push(there.longest), backs.push(back.longest));
+        theres.push(there.longest);
+        backs.push(back.longest);
     }
     let goal = |what: &str, longest| {
         Goal::at_most(format!("partition: longest insert while {rows} rows are {what}{by}, ms"), longest, STALL_MS)

@@ -158,7 +158,7 @@ impl Engine {
     /// A sweep as it stands now; retention by age whose tenants' own terms cannot be read goes by the policy's.
     async fn sweep(&self, sweep: &Swept, installed: bool) -> Result<(Expire, Option<Problem>)> {
         let by_age = match sweep {
-            Swept::Expire(expire) => return Ok((expire.clone(), None)),
+            Swept::Expire(expire) => return Ok((expire.as_ref().clone(), None)),
             Swept::ByAge(by_age) => by_age,
         };
         if !installed {
@@ -410,14 +410,14 @@ impl Engine {
 
 /// A policy that takes rows by their time.
 enum Swept {
-    Expire(Expire),
+    Expire(Box<Expire>),
     ByAge(Box<ByAge>),
 }
 
 impl Swept {
     fn of(policy: Policy) -> Option<Self> {
         match policy {
-            Policy::Expire(expire) if expire.enabled => Some(Self::Expire(expire)),
+            Policy::Expire(expire) if expire.enabled => Some(Self::Expire(Box::new(expire))),
             Policy::Retain(retain) if retain.enabled => ByAge::of(retain).map(|by_age| Self::ByAge(Box::new(by_age))),
             _ => None,
         }

@@ -98,7 +98,7 @@ async fn refuse_other(connection: &mut PgConnection, name: &str, spec: &Spec, la
         let same =
             typed == label || catalog::table(connection, typed).await.is_ok_and(|it| it.relation.label() == label);
         let asked = |key: &&str| other.spec.get(*key) != spec.get(*key);
-        let differs = ["column", "unit", "by", "ahead", "keep", "zone"].iter().any(|key| asked(&key));
+        let differs = ["column", "unit", "by", "ahead", "keep", "zone"].iter().any(asked);
         if same && (other.name != name || differs) {
             return Err(Error::refused(format!("policy {} looks after {label} already", other.name))
                 .with_hint("change that one in ebb.toml, and: ebb apply"));
