@@ -166,13 +166,6 @@ async fn take_over(context: &Context, args: &Args, taken: &TakeOver) -> Result<O
         )?;
         return Ok(Outcome::Done);
     }
-    if args.guard.is_some() || args.move_foreign_keys {
-        return Err(Error::usage(format!(
-            "{} is partitioned already: no key is guarded or moved on the way",
-            taken.table
-        ))
-        .with_hint("leave --guard and --move-foreign-keys out"));
-    }
     if args.sql {
         taken.ends.iter().for_each(|ends| say!("{ends};"));
         say!("-- and in ebb.toml:\n{}", adopt::block(&taken.policy, &taken.spec));

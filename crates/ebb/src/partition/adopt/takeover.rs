@@ -40,6 +40,11 @@ pub async fn take_over(
     if shape.relkind != "p" {
         return Ok(None);
     }
+    if request.guard.is_some() || request.move_foreign_keys {
+        let label = table.relation.label();
+        return Err(Error::usage(format!("{label} is partitioned already: no key is guarded or moved on the way"))
+            .with_hint("leave --guard and --move-foreign-keys out"));
+    }
     let partman = store::partman(connection, &table.relation).await?;
     let mut spec = Spec::new();
     spec.insert("table".into(), table.relation.label().into());

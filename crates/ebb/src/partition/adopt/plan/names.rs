@@ -67,10 +67,11 @@ impl Composer<'_> {
         for publication in self.subject.publications.iter().filter(|publication| !publication.all_tables) {
             let name = Ident::new(&publication.name);
             let columns = if verb == "ADD" { publication.columns.as_str() } else { "" };
-            sql.push(format!("ALTER PUBLICATION {name} {verb} TABLE {table}{columns}"));
+            // First: without it a partitioned table cannot have a column list.
             if verb == "ADD" && !publication.via_root {
                 sql.push(format!("ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"));
             }
+            sql.push(format!("ALTER PUBLICATION {name} {verb} TABLE {table}{columns}"));
         }
         sql
     }
