@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ebb::partition::adopt::{Progress, Request, adopt};
-use ebb::partition::{RolledBack, finish_script, rollback_script, rollback_within, standing};
+use ebb::partition::adopt::{Progress, Request, adopt, preflight, script};
+use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, standing};
 use ebb::policy::Period;
 
 use crate::harness::{Ebb, execute};
@@ -107,4 +107,27 @@ async fn very_many_partitions_are_not_taken_along_under_a_longer_lock_than_was_a
     let RolledBack::Back(moved) = back(600_000).await.unwrap() else { panic!("it was adopted") };
     assert!(moved > 24, "{moved} rows moved back");
     assert_eq!(sums(&ebb).await, rows);
+}
+
+#[tokio::test]
+async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is_there() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let (before, rows, database) = (schema(&ebb).await, sums(&ebb).await, ebb.engine.database());
+    let wanted = Request { guard: Some(vec!["id".into()]), ..request(Period::Month, 2) };
+    let mut tx = database.read().await.unwrap();
+    let lines = script(&preflight(&mut tx, &wanted).await.unwrap()).unwrap();
+    tx.rollback().await.unwrap();
+    assert!(lines.iter().any(|line| line == "-- [[partition]]"), "{lines:#?}");
+    run(&ebb, &lines).await;
+    assert_eq!(
+        ebb.db.scalar::<String>("SELECT relkind::text FROM pg_class WHERE oid = 'public.t'::regclass").await,
+        "p"
+    );
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.once_key").await, 500, "every key is claimed");
+    assert_eq!(standing(database, "public.t").await.unwrap().unwrap().state, "adopted");
+    ebb.db.execute("INSERT INTO public.t VALUES (1001, '2027-01-05'); DELETE FROM public.t WHERE id = 1001").await;
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
+    finish(database, "public.t", &mut |_| ()).await.unwrap();
+    assert_eq!((sums(&ebb).await, schema(&ebb).await), (rows, before));
 }
