@@ -22,7 +22,7 @@ use super::adopt::store::{self, Adoption};
 use super::adopt::{
     After, Plan, Progress, Session, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
 };
-use super::split;
+use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, catalog};
 use crate::{Error, Result, sql};
 
@@ -72,6 +72,13 @@ pub async fn rollback_within(
     store::hold(&mut session.connection, &adoption.relation, watch).await?;
     // Whoever held it until now may have come further.
     let (adoption, mut plan) = find(&mut session.connection, typed).await?;
+    if partitions::place(&mut session.connection, adoption.relid).await?.is_none() {
+        return Err(Error::refused(format!("the table that was adopted as {} was dropped", adoption.relation))
+            .with_hint(format!(
+                "what has its name now is another; forget the adoption: ebb partition finish {}",
+                adoption.relation
+            )));
+    }
     match adoption.state.as_str() {
         "adopting" => return abandon(&mut session, &adoption, &plan, watch).await,
         "adopted" => back(&mut session, &adoption, &mut plan, by, watch).await?,

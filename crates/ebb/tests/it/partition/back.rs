@@ -130,4 +130,9 @@ async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is
     rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
     finish(database, "public.t", &mut |_| ()).await.unwrap();
     assert_eq!((sums(&ebb).await, schema(&ebb).await), (rows, before));
+    // A table that was dropped and made again is another one.
+    adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("DROP TABLE public.t; CREATE TABLE public.t (id bigint, created_at timestamptz)").await;
+    let refused = rollback(database, "public.t", "test", &mut |_| ()).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("was dropped"), "{refused}");
 }
