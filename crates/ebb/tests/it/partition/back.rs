@@ -37,7 +37,7 @@ async fn schema(ebb: &Ebb) -> String {
     ebb.db
         .scalar(
             "SELECT string_agg(line, ', ' ORDER BY line) FROM (
-                 SELECT c.relname || ' ' || c.relkind AS line FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
+                 SELECT c.relname || ' ' || c.relkind::text AS line FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
                  UNION ALL SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
                            WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
                  UNION ALL SELECT tgrelid::regclass || ' ' || tgname FROM pg_trigger WHERE NOT tgisinternal
