@@ -72,7 +72,8 @@ pub async fn rollback_within(
     store::hold(&mut session.connection, &adoption.relation, watch).await?;
     // Whoever held it until now may have come further.
     let (adoption, mut plan) = find(&mut session.connection, typed).await?;
-    if partitions::place(&mut session.connection, adoption.relid).await?.is_none() {
+    let gone = partitions::place(&mut session.connection, adoption.relid).await?.is_none();
+    if gone && adoption.state != "adopting" {
         return Err(Error::refused(format!("the table that was adopted as {} was dropped", adoption.relation))
             .with_hint(format!(
                 "what has its name now is another; forget the adoption: ebb partition finish {}",
