@@ -19,7 +19,10 @@ mod statements;
 pub use brin::{Brin, brin, build_brin};
 pub use explain::{Explained, Shape, explain, shapes};
 pub use list::{Detached, Listed, Listing, list, list_all, names, statements};
-pub use rollback::{Finished, RolledBack, Standing, finish, require_standing, rollback, standing};
+pub use rollback::{
+    Finished, RolledBack, Standing, finish, finish_script, require_standing, rollback, rollback_script,
+    rollback_within, standing,
+};
 
 use sqlx::PgConnection;
 

@@ -5,23 +5,33 @@
 
 mod drain;
 mod finish;
+mod script;
 mod standing;
 mod unique;
 
 pub use finish::{Finished, finish};
+pub use script::{finish_script, rollback_script};
 pub use standing::{Standing, require_standing, standing};
+
+use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::adopt::moved::Moved;
 use super::adopt::store::{self, Adoption};
-use super::adopt::{After, Plan, Progress, Session, execute, guard, prepare_session, prove, short, subject};
-use super::split;
+use super::adopt::{
+    After, Plan, Progress, Session, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
+};
+use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, catalog};
 use crate::{Error, Result, sql};
 
 /// How many partitions may come between two tries of the transaction that takes the name back.
 const MEANWHILE: u32 = 5;
+
+/// More partitions with rows than this take so long that the lock is looked at while they are taken along.
+const MANY: usize = 24;
+const ALONG: &str = "taking so many partitions with rows along";
 
 /// What a rollback came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +51,19 @@ pub async fn rollback(
     by: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<RolledBack> {
+    rollback_within(database, typed, by, None, watch).await
+}
+
+/// The same, with the time for which taking very many partitions along may hold the table's lock; 200 ms when absent.
+pub async fn rollback_within(
+    database: &Database,
+    typed: &str,
+    by: &str,
+    max_lock: Option<Duration>,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<RolledBack> {
     let mut session = prepare_session(database).await?;
+    hold_no_longer(&mut session, max_lock).await?;
     if let Some(row) = held_split(&mut session, typed, &["splitting", "abandoning"], watch).await? {
         split::abandon(&mut session, &row, &row.plan()?, watch).await?;
         return Ok(RolledBack::Unsplit);
@@ -50,6 +72,14 @@ pub async fn rollback(
     store::hold(&mut session.connection, &adoption.relation, watch).await?;
     // Whoever held it until now may have come further.
     let (adoption, mut plan) = find(&mut session.connection, typed).await?;
+    let gone = partitions::place(&mut session.connection, adoption.relid).await?.is_none();
+    if gone && adoption.state != "adopting" {
+        return Err(Error::refused(format!("the table that was adopted as {} was dropped", adoption.relation))
+            .with_hint(format!(
+                "what has its name now is another; forget the adoption: ebb partition finish {}",
+                adoption.relation
+            )));
+    }
     match adoption.state.as_str() {
         "adopting" => return abandon(&mut session, &adoption, &plan, watch).await,
         "adopted" => back(&mut session, &adoption, &mut plan, by, watch).await?,
@@ -114,6 +144,13 @@ pub(crate) async fn abandon(
     sql.extend(plan.abandon.iter().cloned());
     sql.extend(plan.referrers.iter().flat_map(Moved::restore));
     watch(Progress::Step(2, 2, "take back what was prepared".into()));
+    // Each alone: where the table refers to another, dropping one keeps everybody out of that for milliseconds.
+    if let Ok(hidden) = catalog::table(&mut session.connection, &plan.parent().label()).await {
+        for (_, schema, name) in attached(&mut session.connection, i64::from(hidden.oid)).await? {
+            let drop = [format!("DROP TABLE IF EXISTS {}", Relation::new(schema, name))];
+            short(session, &[adoption.relid], &drop, watch, After::Nothing).await?;
+        }
+    }
     let label = &adoption.relation;
     short(session, &[adoption.relid], &sql, watch, After::Done(label, "adopting", 0)).await?;
     prove(session, plan).await?;
@@ -145,17 +182,7 @@ async fn back(
 ) -> Result<()> {
     let (table, of) = (plan.relation(), plan.back_indexes.len() + 2);
     let parent = catalog::table(&mut session.connection, &table.label()).await?.oid;
-    refuse_changes(session, adoption, plan, parent).await?;
-    let subscribed = subject::subscriptions(&mut session.connection, &[i64::from(parent), adoption.relid]).await?;
-    if let Some(name) = subscribed.iter().find(|one| one.is_enabled).map(|one| Ident::new(&one.name)) {
-        return Err(Error::refused(format!("subscription {name} writes to {}, and would go on with the one that hides", table.label()))
-            .with_hint(format!(
-                "ALTER SUBSCRIPTION {name} DISABLE; roll back; ALTER SUBSCRIPTION {name} REFRESH PUBLICATION WITH (copy_data = false); ALTER SUBSCRIPTION {name} ENABLE"
-            )));
-    }
-    unique::refuse_twins(&mut session.connection, plan).await?;
-    drain::refuse_triggers(&mut session.connection, i64::from(parent), plan).await?;
-    drain::refuse_loud(&mut session.connection, i64::from(parent), adoption.relid).await?;
+    refuse(session, adoption, plan, parent).await?;
     if let Some(row) = held_split(session, &table.label(), &["split"], watch).await? {
         split::prepare_rollback(session, &row, &row.plan()?, watch).await?;
     }
@@ -191,6 +218,23 @@ async fn back(
     Ok(())
 }
 
+/// Everything that stops it before it begins.
+async fn refuse(session: &mut Session, adoption: &Adoption, plan: &Plan, parent: u32) -> Result<()> {
+    let table = plan.relation();
+    refuse_changes(session, adoption, plan, parent).await?;
+    let subscribed = subject::subscriptions(&mut session.connection, &[i64::from(parent), adoption.relid]).await?;
+    if let Some(name) = subscribed.iter().find(|one| one.is_enabled).map(|one| Ident::new(&one.name)) {
+        return Err(Error::refused(format!("subscription {name} writes to {}, and would go on with the one that hides", table.label()))
+            .with_hint(format!(
+                "ALTER SUBSCRIPTION {name} DISABLE; roll back; ALTER SUBSCRIPTION {name} REFRESH PUBLICATION WITH (copy_data = false); ALTER SUBSCRIPTION {name} ENABLE"
+            )));
+    }
+    unique::refuse_twins(&mut session.connection, plan).await?;
+    drain::refuse_triggers(&mut session.connection, i64::from(parent), plan).await?;
+    drain::refuse_loud(&mut session.connection, i64::from(parent), adoption.relid).await?;
+    Ok(())
+}
+
 /// The transaction of the way back.
 async fn statements(
     session: &mut Session,
@@ -205,6 +249,7 @@ async fn statements(
     let loud = drain::loud(&mut session.connection, i64::from(parent)).await?;
     let mut sql = vec![
         format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"),
+        "SELECT ebb.locked()".into(),
         format!(
             "SELECT ebb.carry_changes({}, {parent}, {}, {}, false)",
             Literal(&adoption.relation),
@@ -221,6 +266,9 @@ async fn statements(
     for (oid, schema, name) in attached.iter().filter(|(oid, ..)| *oid != adoption.relid) {
         let partition = Relation::new(schema, name);
         let mut own = vec![format!("ALTER TABLE {partition} INHERIT {table}")];
+        if attached.len() > MANY {
+            own.push(format!("PERFORM ebb.within_lock({})", Literal(ALONG)));
+        }
         own.extend(plan.referrers.iter().map(|moved| moved.keep_on(&partition)));
         own.extend(unique::triggers(plan, adoption.relid, &partition));
         // What the table's row triggers do they do for the rows in here, too.
@@ -238,8 +286,9 @@ async fn statements(
 }
 
 /// The old table leaves, and the partitions that have rows; the empty ones stay with the table that hides again, because
-/// each that leaves takes its milliseconds under the lock. One that came meanwhile would be hidden without being known, and
-/// rows that cannot move quietly must not have come since that was looked at.
+/// each that leaves takes its milliseconds under the lock: very many are too many for a short one. One that came meanwhile
+/// would be hidden without being known, one that left would come back, and rows that cannot move quietly must not have come
+/// since that was looked at.
 fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
     let loud = loud.map_or(String::new(), |words| {
         let words = Literal(words);
@@ -247,14 +296,18 @@ fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
             "IF has_rows AND one <> {old} THEN RAISE EXCEPTION USING ERRCODE = 'EB002', MESSAGE = {words}; END IF; "
         )
     });
+    let along = Literal(ALONG);
     format!(
-        "DO $ebb$ DECLARE one oid; has_rows boolean; BEGIN \
+        "DO $ebb$ DECLARE one oid; has_rows boolean; n int := 0; BEGIN \
+         IF EXISTS (SELECT unnest(ARRAY[{known}]::oid[]) EXCEPT SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} AND NOT inhdetachpending) \
+         THEN RAISE EXCEPTION USING ERRCODE = 'EB003', MESSAGE = 'a partition is leaving; run the rollback again'; END IF; \
          FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} LOOP \
          IF one <> ALL (ARRAY[{known}]::oid[]) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
          MESSAGE = 'partitions are added all the time; run the rollback again'; END IF; \
          EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; {loud}\
          IF has_rows OR one = {old} THEN \
-         EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); END IF; \
+         EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); \
+         n := n + 1; IF n > {MANY} THEN PERFORM ebb.within_lock({along}); END IF; END IF; \
          END LOOP; END $ebb$"
     )
 }
@@ -273,6 +326,8 @@ async fn refuse_changes(session: &mut Session, adoption: &Adoption, plan: &Plan,
 
 fn changed(error: Error, table: &Relation) -> Error {
     match error.sqlstate().as_deref() {
+        Some("EB004") => Error::refused(error.to_string())
+            .with_hint("the table is what it was; allow a longer lock: ebb partition rollback --max-lock 2s"),
         Some("EB002") => Error::refused(error.to_string()).with_hint(format!(
             "undo it before, and do it again on {} when that is an ordinary table; nothing was changed",
             table.label()

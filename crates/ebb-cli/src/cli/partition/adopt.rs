@@ -102,14 +102,14 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         if !args.sql {
             print(&found);
         }
-        let Some(plan) = &found.plan else {
+        if found.plan.is_none() {
             if args.sql {
                 print(&found);
             }
             return Ok(Outcome::Problems);
-        };
+        }
         if args.sql {
-            print_sql(plan.steps());
+            adopt::script(&found)?.iter().for_each(|line| say!("{line}"));
             return Ok(Outcome::Done);
         }
         if args.dry_run {

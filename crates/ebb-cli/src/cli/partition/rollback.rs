@@ -1,7 +1,7 @@
 //! `ebb partition rollback TABLE` and `ebb partition finish TABLE`.
 
-use ebb::partition::{Finished, RolledBack};
-use ebb::{Error, Result};
+use ebb::Result;
+use ebb::partition::{Finished, RolledBack, Standing};
 
 use super::file;
 use super::progress::Screen;
@@ -15,12 +15,18 @@ pub(crate) struct Args {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Print the statements instead of running them.
+    /// Print the statements instead of running them, as a script for psql.
     #[arg(long)]
     sql: bool,
+    /// How long taking more than 24 partitions with rows along may hold the table's lock, as 500ms or 2s.
+    #[arg(long, value_name = "DURATION", value_parser = super::max_lock)]
+    max_lock: Option<std::time::Duration>,
     /// Do not ask.
     #[arg(long)]
     yes: bool,
+    /// Print how it stands and the statements as JSON; changes nothing.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Options of `ebb partition finish`.
@@ -31,23 +37,33 @@ pub(crate) struct FinishArgs {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Print the statements instead of running them, as a script for psql.
+    #[arg(long)]
+    sql: bool,
     /// Do not ask.
     #[arg(long)]
     yes: bool,
+    /// Print how it stands and the statements as JSON; changes nothing.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the statements instead.
+fn printed(standing: &Standing, lines: Vec<String>, json: bool) -> Result<Outcome> {
+    match json {
+        true => output::json(&serde_json::json!({ "table": standing.table, "state": standing.state,
+            "policy": standing.policy, "sql": lines }))?,
+        false => lines.iter().for_each(|line| say!("{line}")),
+    }
+    Ok(Outcome::Done)
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     context.begin().await?.rollback().await?;
     let database = context.engine.database();
     let standing = ebb::partition::require_standing(database, &args.table).await?;
-    if args.sql && !["splitting", "abandoning"].contains(&standing.state.as_str()) {
-        return Err(Error::refused("this version does not print the way back of an adoption yet").with_hint(
-            "it detaches, puts triggers in place of keys and moves rows, depending on what it finds: let Ebb do it, --dry-run says what",
-        ));
-    }
-    if args.sql {
-        standing.back.iter().for_each(|statement| say!("{statement};"));
-        return Ok(Outcome::Done);
+    if args.sql || args.json {
+        return printed(&standing, ebb::partition::rollback_script(database, &args.table).await?, args.json);
     }
     match standing.state.as_str() {
         "splitting" | "abandoning" => {
@@ -61,7 +77,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     }
     let mut screen = Screen::new();
     let mut watch = |progress| screen.show(progress);
-    match ebb::partition::rollback(database, &args.table, &context.by(None), &mut watch).await? {
+    let by = context.by(None);
+    match ebb::partition::rollback_within(database, &args.table, &by, args.max_lock, &mut watch).await? {
         RolledBack::Abandoned => say!("{} is as it was before; nothing is left of the adoption", standing.table),
         RolledBack::Unsplit => {
             say!(
@@ -83,6 +100,9 @@ pub(crate) async fn finish(context: &Context, args: FinishArgs) -> Result<Outcom
     context.begin().await?.rollback().await?;
     let database = context.engine.database();
     let standing = ebb::partition::require_standing(database, &args.table).await?;
+    if args.sql || args.json {
+        return printed(&standing, ebb::partition::finish_script(database, &args.table).await?, args.json);
+    }
     say!("{} is {}", standing.table, standing.state);
     if args.dry_run || (!args.yes && confirm::can_ask() && !confirm::ask("Make that final?")?) {
         say!("nothing was done");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection};
 
+use super::guard::EVERY_PAGE;
 use super::run::{LOCK_WAIT, REST, TRIES};
 use super::{Progress, Session};
 use crate::partition::store as partitions;
@@ -51,6 +52,14 @@ impl Fill {
                 self.matches
             ),
         )
+    }
+}
+
+impl Fill {
+    /// All of it at once, for people.
+    pub(super) fn whole(&self) -> Vec<String> {
+        let (lock, update) = self.batch(0, EVERY_PAGE);
+        vec![lock, update]
     }
 }
 

@@ -19,6 +19,9 @@ const FOR_EVER: &str = "100 years";
 /// Pages that a batch of the backfill looks at.
 const PAGES: i64 = 200;
 
+/// No table has so many.
+pub(super) const EVERY_PAGE: i64 = 4_294_967_295;
+
 /// Passes over the table before the backfill gives up: one is enough, since the trigger claims whatever moves.
 const PASSES: u32 = 3;
 
@@ -171,20 +174,11 @@ impl Backfill {
 
     /// Claims the keys of the rows on some pages. A row that was deleted meanwhile must not leave a claim behind: it is
     /// locked while its key is written. A writer waits for a batch, and a batch gives way.
-    async fn batch(&self, tx: &mut PgConnection, table: &Relation, (from, to): (i64, i64)) -> Result<()> {
-        let ((key, at), known) = (self.claim(), self.known());
+    async fn batch(&self, tx: &mut PgConnection, table: &Relation, pages: (i64, i64)) -> Result<()> {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis())))
             .execute(&mut *tx)
             .await?;
-        let sql = format!(
-            "WITH live AS MATERIALIZED (
-                 SELECT {key} AS key, {at} AS at FROM ONLY {table} t
-                 WHERE t.ctid >= '({from},0)' AND t.ctid < '({to},0)' AND {known} FOR KEY SHARE)
-             INSERT INTO ebb.once_key (namespace, key, expires_at, result)
-             SELECT $1, key, $2::text::timestamp AT TIME ZONE ebb.partition_zone($3, $4) + $5::text::interval, at
-             FROM live ORDER BY key COLLATE \"C\"
-             ON CONFLICT DO NOTHING"
-        );
+        let sql = self.statement(table, pages);
         sqlx::query(AssertSqlSafe(sql))
             .persistent(false)
             .bind(&self.namespace)
@@ -195,6 +189,28 @@ impl Backfill {
             .execute(&mut *tx)
             .await?;
         Ok(())
+    }
+
+    fn statement(&self, table: &Relation, (from, to): (i64, i64)) -> String {
+        let ((key, at), known) = (self.claim(), self.known());
+        format!(
+            "WITH live AS MATERIALIZED (
+                 SELECT {key} AS key, {at} AS at FROM ONLY {table} t
+                 WHERE t.ctid >= '({from},0)' AND t.ctid < '({to},0)' AND {known} FOR KEY SHARE)
+             INSERT INTO ebb.once_key (namespace, key, expires_at, result)
+             SELECT $1, key, $2::text::timestamp AT TIME ZONE ebb.partition_zone($3, $4) + $5::text::interval, at
+             FROM live ORDER BY key COLLATE \"C\"
+             ON CONFLICT DO NOTHING"
+        )
+    }
+
+    /// The same for the whole table at once, for people.
+    pub(super) fn whole(&self, table: &Relation) -> String {
+        let values = [&self.namespace, &self.bound, &self.kind, &self.zone, &self.term];
+        let numbered = values.iter().enumerate();
+        numbered.fold(self.statement(table, (0, EVERY_PAGE)), |sql, (n, value)| {
+            sql.replace(&format!("${}", n + 1), &Literal(value).to_string())
+        })
     }
 
     /// How many rows have no claim, of those that should have one. Rows and claims are seen as they belong together.

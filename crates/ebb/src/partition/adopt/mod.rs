@@ -8,6 +8,7 @@ mod plan;
 mod preflight;
 pub(crate) mod referrers;
 mod run;
+mod script;
 pub(crate) mod store;
 pub(crate) mod subject;
 mod takeover;
@@ -19,6 +20,7 @@ pub use preflight::{Finding, Findings};
 
 pub use run::{Adopted, Progress, adopt};
 pub(crate) use run::{After, Session, build_index, execute, hold_no_longer, prepare_session, prove, short};
+pub use script::script;
 pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;

@@ -154,6 +154,11 @@ impl Plan {
         Relation::new(&self.schema, &self.history)
     }
 
+    /// A table that nobody knows, for a while.
+    pub(crate) fn scratch(&self, relid: i64) -> Relation {
+        Relation::new(&self.schema, format!("ebb_{relid}_old"))
+    }
+
     pub(crate) fn parent(&self) -> Relation {
         Relation::new(&self.schema, &self.parent)
     }

@@ -10,7 +10,7 @@ use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::Adoption;
 use crate::partition::adopt::{After, Plan, Progress, Session, prove, short};
 use crate::partition::store as partitions;
-use crate::pg::Relation;
+use crate::pg::{Literal, Relation};
 use crate::{Error, Result};
 
 /// How long a batch should take: writers to its partition wait for it.
@@ -79,7 +79,7 @@ pub(super) async fn drain(
         watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
         moved += empty(session, &table, &child, &columns, oid, watch).await?;
         settle(session, watch).await?;
-        let mut sql = vec![format!("ALTER TABLE {child} NO INHERIT {table}")];
+        let mut sql = vec![still_empty(&child), format!("ALTER TABLE {child} NO INHERIT {table}")];
         sql.extend(plan.referrers.iter().map(|moved| moved.keep_no_more(&child)));
         sql.extend(unique::no_triggers(plan, &child));
         short(session, &[oid, adoption.relid], &sql, watch, After::Nothing).await?;
@@ -93,6 +93,15 @@ pub(super) async fn drain(
     sql.extend(unique::no_functions(plan, adoption.relid));
     short(session, &[adoption.relid], &sql, watch, After::Done(&label, "rolled back", 0)).await?;
     Ok(moved)
+}
+
+/// Whoever writes to a former partition by its own name must not leave a row behind there.
+pub(super) fn still_empty(child: &Relation) -> String {
+    format!(
+        "DO $ebb$ BEGIN LOCK TABLE ONLY {child} IN ACCESS EXCLUSIVE MODE; IF EXISTS (SELECT FROM ONLY {child}) THEN \
+         RAISE EXCEPTION '% has rows again: run the rollback again', {}; END IF; END $ebb$",
+        Literal(&child.label())
+    )
 }
 
 /// A transaction with an older snapshot does not see the rows where they are now, but where they were: the child stays in

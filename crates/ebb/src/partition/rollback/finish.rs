@@ -47,26 +47,37 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
                 .with_hint(format!("go on with it first: ebb partition {command} {label}")));
         }
     }
-    let leftovers: Vec<Relation> = plan.leftovers.iter().map(|(schema, name)| Relation::new(schema, name)).collect();
-    let mut sql = Vec::new();
-    for leftover in &leftovers {
-        sql.push(format!(
+    // Each alone: where the table refers to another, dropping one keeps everybody out of that for milliseconds.
+    for leftover in leftovers(&plan) {
+        short(&mut session, &[], &[leftover], watch, After::Nothing).await.map_err(|error| hinted(error, label))?;
+    }
+    let sql = [format!("DROP TABLE IF EXISTS {}", plan.parent())];
+    let done = short(&mut session, &[], &sql, watch, After::Finished(label, &plan)).await;
+    done.map_err(|error| hinted(error, label))?;
+    Ok(Finished::RolledBack(plan.leftovers.len() + 1))
+}
+
+/// The statements that drop the former partitions, each after a look.
+pub(super) fn leftovers(plan: &Plan) -> Vec<String> {
+    let drop = |(schema, name): &(String, String)| {
+        let leftover = Relation::new(schema, name);
+        format!(
             "DO $ebb$ BEGIN IF to_regclass({0}) IS NOT NULL THEN LOCK TABLE {leftover} IN ACCESS EXCLUSIVE MODE; \
              IF EXISTS (SELECT FROM {leftover}) THEN RAISE EXCEPTION '% still has rows', {0}; END IF; \
              DROP TABLE {leftover}; END IF; END $ebb$",
             Literal(&leftover.to_string())
-        ));
+        )
+    };
+    plan.leftovers.iter().map(drop).collect()
+}
+
+fn hinted(error: Error, label: &str) -> Error {
+    match error.sqlstate().as_deref() {
+        Some("2BP01") => error.with_hint(format!(
+            "what depends on it was made while {label} was partitioned: drop it, and make it again on {label}"
+        )),
+        _ => error,
     }
-    sql.push(format!("DROP TABLE IF EXISTS {}", plan.parent()));
-    short(&mut session, &[], &sql, watch, After::Finished(label, &plan)).await.map_err(|error| {
-        match error.sqlstate().as_deref() {
-            Some("2BP01") => error.with_hint(format!(
-                "what depends on it was made while {label} was partitioned: drop it, and make it again on {label}"
-            )),
-            _ => error,
-        }
-    })?;
-    Ok(Finished::RolledBack(leftovers.len() + 1))
 }
 
 /// After a split there are two ways: this one ends where its parts stay.

@@ -1,6 +1,5 @@
-//! How an adoption or a split stands, for people: its state, what is still to be done, and the way back.
+//! How an adoption or a split stands, for people: its state, and what is still to be done.
 
-use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::{Step, store};
 use crate::partition::split;
 use crate::pg::{Database, catalog};
@@ -20,8 +19,6 @@ pub struct Standing {
     pub spec: policy::Spec,
     /// The steps that are still to be done, of one that was begun.
     pub steps: Vec<Step>,
-    /// The statements of the way back, for people.
-    pub back: Vec<String>,
 }
 
 /// How the adoption of a table stands; none when there is none.
@@ -32,38 +29,17 @@ pub async fn standing(database: &Database, typed: &str) -> Result<Option<Standin
     let adoption = store::find(&mut tx, &label).await?;
     let row = split::store::find(&mut tx, &label).await?;
     if let Some(row) = row.filter(|row| row.state != "undone") {
-        let plan = row.plan()?;
-        let back = match (row.state.as_str(), &adoption) {
-            ("split", Some(adoption)) => [plan.restore, adoption.plan()?.back].concat(),
-            ("split", None) => Vec::new(),
-            _ => [plan.undo_triggers, plan.undo].concat(),
-        };
         let spec = match &adoption {
             Some(adoption) => adoption.plan()?.spec.as_object().cloned().unwrap_or_default(),
             None => policy::Spec::new(),
         };
         let policy = adoption.map(|adoption| adoption.policy).unwrap_or_default();
-        return Ok(Some(Standing { table: label, state: row.state, policy, spec, steps: Vec::new(), back }));
+        return Ok(Some(Standing { table: label, state: row.state, policy, spec, steps: Vec::new() }));
     }
     let Some(adoption) = adoption else { return Ok(None) };
     let plan = adoption.plan()?;
     let done = if adoption.state == "adopting" { adoption.step.max(0) as usize } else { plan.steps.len() };
     let steps = plan.steps.iter().skip(done).cloned().collect();
-    let back = match adoption.state.as_str() {
-        "adopting" => plan
-            .abandon_indexes
-            .iter()
-            .flat_map(|step| step.sql.clone())
-            .chain(plan.abandon_keys)
-            .chain(plan.abandon)
-            .collect(),
-        _ => {
-            let moved = &plan.referrers;
-            let (first, last) = (moved.iter().map(Moved::let_go), moved.iter().flat_map(Moved::restore));
-            let indexes = plan.back_indexes.iter().flat_map(|step| step.sql.clone());
-            indexes.chain(first).chain(plan.back).chain(last).chain(moved.iter().map(Moved::proof)).collect()
-        }
-    };
     tx.commit().await?;
     Ok(Some(Standing {
         table: adoption.relation,
@@ -71,7 +47,6 @@ pub async fn standing(database: &Database, typed: &str) -> Result<Option<Standin
         policy: adoption.policy,
         spec: plan.spec.as_object().cloned().unwrap_or_default(),
         steps,
-        back,
     }))
 }
 

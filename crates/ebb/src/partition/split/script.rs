@@ -3,6 +3,7 @@
 
 use super::plan::{Act, Plan, Step};
 use super::preflight::Preflight;
+use super::store::Row;
 use crate::partition::journal;
 use crate::pg::Literal;
 use crate::{Error, Result};
@@ -55,4 +56,37 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
             std::iter::once(apply).chain(look).chain([done]).collect()
         }
     }
+}
+
+/// What takes a split back before the swap.
+pub(crate) fn undo_script(row: &Row) -> Result<Vec<String>> {
+    let (plan, label) = (row.plan()?, Literal(&row.relation).to_string());
+    let stop = plan
+        .undo_triggers
+        .into_iter()
+        .chain([format!("UPDATE ebb.split SET state = 'abandoning' WHERE relation = {label}")]);
+    let go = plan.undo.into_iter().chain([format!("DELETE FROM ebb.split WHERE relation = {label}")]);
+    let mut lines = vec!["-- stop noting changes, and let the parts go".to_owned()];
+    lines.extend(together(stop, true));
+    lines.extend(together(go, false));
+    Ok(lines)
+}
+
+/// After the swap, on the way back: the old partition becomes an empty table that rows can go back to.
+pub(crate) fn restore_script(row: &Row) -> Result<Vec<String>> {
+    let plan = row.plan()?;
+    if row.steps_done() < plan.steps.len() {
+        return Err(Error::refused(format!("the split of {} is not at its end", row.relation))
+            .with_hint(format!("go on with it first: ebb partition split {}", row.relation)));
+    }
+    let undone = format!("UPDATE ebb.split SET state = 'undone' WHERE relation = {}", Literal(&row.relation));
+    let mut lines = vec!["-- the partition that was split is emptied, for the rows to go back to".to_owned()];
+    lines.extend(together(plan.restore.into_iter().chain([undone]), true));
+    Ok(lines)
+}
+
+fn together(sql: impl Iterator<Item = String>, lock: bool) -> Vec<String> {
+    let bound = lock.then(|| "SET LOCAL lock_timeout = '60ms'".to_owned());
+    let all = std::iter::once("BEGIN".to_owned()).chain(bound).chain(sql).chain(["COMMIT".to_owned()]);
+    all.map(|statement| statement + ";").collect()
 }

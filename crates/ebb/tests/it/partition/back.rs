@@ -1,0 +1,138 @@
+//! The way back as statements that somebody else runs, and with very many partitions.
+
+use std::time::Duration;
+
+use ebb::partition::adopt::{Progress, Request, adopt, preflight, script};
+use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, standing};
+use ebb::policy::Period;
+
+use crate::harness::{Ebb, execute};
+
+fn request(by: Period, ahead: u64) -> Request {
+    Request {
+        table: "public.t".into(),
+        column: "created_at".into(),
+        unit: None,
+        by,
+        ahead,
+        keep: None,
+        zone: "UTC".into(),
+        policy: None,
+        guard: None,
+        move_foreign_keys: false,
+    }
+}
+
+const TABLE: &str = "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1);
+    CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, site int REFERENCES public.site DEFAULT 1);
+    CREATE INDEX ON public.t (created_at);
+    INSERT INTO public.t SELECT n, timestamptz '2026-11-01' + n * interval '1 minute' FROM generate_series(1, 500) n";
+
+async fn sums(ebb: &Ebb) -> String {
+    ebb.db.scalar("SELECT count(*) || ' ' || COALESCE(sum(hashtext(t::text)::int8), 0) FROM public.t").await
+}
+
+/// What can be told about the table and whatever is beside it.
+async fn schema(ebb: &Ebb) -> String {
+    ebb.db
+        .scalar(
+            "SELECT string_agg(line, ', ' ORDER BY line) FROM (
+                 SELECT c.relname || ' ' || c.relkind::text AS line FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
+                 UNION ALL SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+                           WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
+                 UNION ALL SELECT tgrelid::regclass || ' ' || tgname FROM pg_trigger WHERE NOT tgisinternal
+                 UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace) x",
+        )
+        .await
+}
+
+/// As psql would run them.
+async fn run(ebb: &Ebb, lines: &[String]) {
+    let mut client = ebb.client().await;
+    for line in lines.iter().filter(|line| !line.starts_with("--")) {
+        execute(&mut client, line).await;
+    }
+}
+
+#[tokio::test]
+async fn the_printed_statements_take_an_adoption_back_before_and_after_new_writes() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let (before, database) = (schema(&ebb).await, ebb.engine.database());
+    let engine = ebb.another(ebb.db.open());
+    let killed = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains("move the name") => {
+                panic!("killed here, as the test wants it")
+            }
+            _ => {}
+        };
+        adopt(engine.database(), &request(Period::Month, 2), "test", &mut watch).await
+    });
+    assert!(killed.await.is_err_and(|error| error.is_panic()));
+    run(&ebb, &rollback_script(database, "public.t").await.unwrap()).await;
+    assert_eq!(schema(&ebb).await, before, "before the cutover nothing is left");
+    assert!(standing(database, "public.t").await.unwrap().is_none());
+
+    adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("INSERT INTO public.t SELECT n, '2027-01-05' FROM generate_series(1001, 1200) n").await;
+    let rows = sums(&ebb).await;
+    run(&ebb, &rollback_script(database, "public.t").await.unwrap()).await;
+    assert_eq!(sums(&ebb).await, rows, "every row is there, once");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ONLY public.t").await, 700);
+    assert_eq!(standing(database, "public.t").await.unwrap().unwrap().state, "rolled back");
+    let over = rollback_script(database, "public.t").await.unwrap_err();
+    assert!(over.to_string().contains("nothing to take back"), "{over}");
+    run(&ebb, &finish_script(database, "public.t").await.unwrap()).await;
+    assert_eq!(schema(&ebb).await, before, "after finish nothing is left either");
+    assert!(standing(database, "public.t").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn very_many_partitions_are_not_taken_along_under_a_longer_lock_than_was_allowed() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let database = ebb.engine.database();
+    adopt(database, &request(Period::Day, 32), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("INSERT INTO public.t SELECT 1000 + n, timestamptz '2026-11-17' + n * interval '1 day' FROM generate_series(0, 29) n").await;
+    let (rows, adopted) = (sums(&ebb).await, schema(&ebb).await);
+    let back =
+        async |ms| rollback_within(database, "public.t", "test", Some(Duration::from_millis(ms)), &mut |_| ()).await;
+    let refused = back(1).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("holds its lock for longer than 1 ms"), "{refused}");
+    assert!(refused.hint().unwrap().contains("--max-lock"), "{refused:?}");
+    assert_eq!(sums(&ebb).await, rows);
+    let enabled: bool = ebb.db.scalar("SELECT enabled FROM ebb.policy WHERE name = 't'").await;
+    assert!(enabled && schema(&ebb).await.contains("t_2026_12_01 r"), "it is looked after as before: {adopted}");
+    let RolledBack::Back(moved) = back(600_000).await.unwrap() else { panic!("it was adopted") };
+    assert!(moved > 24, "{moved} rows moved back");
+    assert_eq!(sums(&ebb).await, rows);
+}
+
+#[tokio::test]
+async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is_there() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let (before, rows, database) = (schema(&ebb).await, sums(&ebb).await, ebb.engine.database());
+    let wanted = Request { guard: Some(vec!["id".into()]), ..request(Period::Month, 2) };
+    let mut tx = database.read().await.unwrap();
+    let lines = script(&preflight(&mut tx, &wanted).await.unwrap()).unwrap();
+    tx.rollback().await.unwrap();
+    assert!(lines.iter().any(|line| line == "-- [[partition]]"), "{lines:#?}");
+    run(&ebb, &lines).await;
+    assert_eq!(
+        ebb.db.scalar::<String>("SELECT relkind::text FROM pg_class WHERE oid = 'public.t'::regclass").await,
+        "p"
+    );
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.once_key").await, 500, "every key is claimed");
+    assert_eq!(standing(database, "public.t").await.unwrap().unwrap().state, "adopted");
+    ebb.db.execute("INSERT INTO public.t VALUES (1001, '2027-01-05'); DELETE FROM public.t WHERE id = 1001").await;
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
+    finish(database, "public.t", &mut |_| ()).await.unwrap();
+    assert_eq!((sums(&ebb).await, schema(&ebb).await), (rows, before));
+    // A table that was dropped and made again is another one.
+    adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("DROP TABLE public.t; CREATE TABLE public.t (id bigint, created_at timestamptz)").await;
+    let refused = rollback(database, "public.t", "test", &mut |_| ()).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("was dropped"), "{refused}");
+}
