@@ -40,6 +40,18 @@ impl Peer {
         Self { child, stdin, answers }
     }
 
+    /// The lines that a process hears, one after the other; when nobody is left to speak to it, it ends, whatever hangs.
+    pub fn asked() -> mpsc::UnboundedReceiver<String> {
+        let (sender, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+            std::process::exit(0);
+        });
+        lines
+    }
+
     /// What a process says back.
     pub fn answer(text: &str) {
         println!("{ANSWER}{text}");

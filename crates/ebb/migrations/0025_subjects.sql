@@ -52,45 +52,6 @@ CREATE TRIGGER name_subject BEFORE INSERT ON ebb.event FOR EACH ROW
 CREATE TRIGGER name_subject BEFORE INSERT ON ebb.recurring FOR EACH ROW
     WHEN (NEW.subject_id IS NOT NULL) EXECUTE FUNCTION ebb.name_subject();
 
--- A second hold on a subject never shortens the first: both reasons stand until the later end.
-CREATE OR REPLACE FUNCTION ebb.place_hold(policy text, id text, reason text, until timestamptz DEFAULT NULL,
-                                          by text DEFAULT current_user) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$
-#variable_conflict use_column
-DECLARE
-    root record;
-BEGIN
-    IF btrim(COALESCE(reason, '')) = '' THEN
-        RAISE EXCEPTION 'a hold has a reason' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF until <= ebb.now() THEN
-        RAISE EXCEPTION 'a hold until % would be over already', until USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    PERFORM FROM ebb.deletion d WHERE d.policy = place_hold.policy AND d.subject_id = place_hold.id
-        AND d.state IN ('pending', 'warned', 'erasing', 'failed') FOR UPDATE;
-    root := ebb.touch_subject(policy, 'look', id, NULL, NULL);
-    IF root.id IS NULL THEN
-        RAISE EXCEPTION 'policy % knows no subject %', policy, quote_literal(id) USING ERRCODE = 'no_data_found';
-    END IF;
-    -- Batches that take rows of the tree by themselves have ended after this, and others wait until the hold is there.
-    PERFORM FROM ebb.gate g
-    WHERE g.relations && ARRAY(SELECT r.relation FROM ebb.reach r WHERE r.policy = place_hold.policy)
-    ORDER BY g.policy FOR UPDATE;
-    -- One that is over counts no more.
-    UPDATE ebb.hold h SET lifted_at = h.until
-    WHERE h.policy = place_hold.policy AND h.subject_id = root.id AND h.lifted_at IS NULL AND h.until <= ebb.now();
-    INSERT INTO ebb.hold AS h (policy, subject_id, reason, until, placed_at, placed_by)
-    VALUES (policy, root.id, reason, until, ebb.now(), by)
-    ON CONFLICT (policy, subject_id) WHERE lifted_at IS NULL
-    DO UPDATE SET until = CASE WHEN h.until IS NOT NULL AND EXCLUDED.until IS NOT NULL THEN GREATEST(h.until, EXCLUDED.until) END,
-        reason = CASE WHEN h.reason = EXCLUDED.reason THEN h.reason ELSE h.reason || '; ' || EXCLUDED.reason END,
-        placed_by = CASE WHEN h.placed_by = EXCLUDED.placed_by THEN h.placed_by ELSE h.placed_by || ', ' || EXCLUDED.placed_by END;
-    PERFORM ebb.note_subject('hold', policy, (SELECT d.id FROM ebb.deletion d WHERE d.policy = place_hold.policy
-        AND d.subject_id = root.id AND d.state IN ('pending', 'warned', 'erasing', 'failed')), by,
-        jsonb_build_object('reason', reason, 'until', until));
-END
-$$;
-
 -- A verified request for a subject that had failed too often is tried again.
 CREATE OR REPLACE FUNCTION ebb.erase_subject(policy text, id text, by text DEFAULT current_user) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$

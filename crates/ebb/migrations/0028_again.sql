@@ -104,7 +104,8 @@ BEGIN
 END
 $$;
 
--- Records of holds name the hold: whose it is can be looked up as long as the subject is there.
+-- Records of holds name the hold: whose it is can be looked up as long as the subject is there. A second hold on a subject never
+-- shortens the first: both reasons stand until the later end.
 CREATE OR REPLACE FUNCTION ebb.place_hold(policy text, id text, reason text, until timestamptz DEFAULT NULL,
                                           by text DEFAULT current_user) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog SET timezone = 'UTC' AS $$

@@ -2,7 +2,6 @@
 //! line, so that it can be killed and frozen at any step of a real handler or a real node.
 
 use std::collections::HashMap;
-use std::io::BufRead;
 use std::process::Command;
 
 use ebb::Engine;
@@ -108,14 +107,7 @@ pub(super) fn start(role: &str, url: &str, shop: &Shop) -> Peer {
 async fn play() {
     let role = std::env::var("EBB_ROLE").expect("only the model starts it");
     let url = std::env::var("EBB_URL").unwrap();
-    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-        // Nobody is left to speak to; whatever hangs, it ends.
-        std::process::exit(0);
-    });
+    let mut lines = Peer::asked();
     if role == "node" {
         let engine = Engine::connect(&url).unwrap();
         Peer::answer("ready");

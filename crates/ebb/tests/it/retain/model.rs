@@ -3,7 +3,6 @@
 //! subject is then whole or gone with a record.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::BufRead;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -454,14 +453,7 @@ async fn start(ebb: &Ebb) -> Peer {
 async fn node() {
     let url = std::env::var("EBB_URL").expect("only the model starts it");
     let keys = std::env::var("EBB_KEYS").unwrap();
-    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-        // Nobody is left to speak to; whatever hangs, it ends.
-        std::process::exit(0);
-    });
+    let mut lines = Peer::asked();
     let database = Database::open(Target::parse(&url, None).unwrap(), 4, NODE);
     let engine = engine(database, Path::new(&keys)).on("h", Heard(PgPool::connect_lazy(&url).unwrap()));
     Peer::answer("ready");
