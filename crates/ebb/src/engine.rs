@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::audit::{Destination, PeriodKeys, SigningKey, SubjectKey};
+use crate::audit::{self, Destination, PeriodKeys, SigningKey, SubjectKey};
 use crate::expire::sandbox::SandboxState;
 use crate::once::Once;
 use crate::pg::catalog;
@@ -170,12 +170,29 @@ impl Engine {
 
     /// Looks at the link of a warning; changes nothing.
     pub async fn look_at_link(&self, token: &str) -> Result<Link> {
-        retain::link::look(&self.database, &*self.link_key()?, token).await
+        let key = self.link_key()?;
+        let found = retain::link::look(&self.database, &key, token).await?;
+        self.vouches(&key, &found).await?;
+        Ok(found)
     }
 
     /// Uses the link of a warning. True when this call restored its subject; otherwise what the link is by now.
     pub async fn restore_by_link(&self, token: &str) -> Result<(bool, Link)> {
-        retain::link::restore(&self.database, &*self.link_key()?, token).await
+        let key = self.link_key()?;
+        let (restored, found) = retain::link::restore(&self.database, &key, token).await?;
+        self.vouches(&key, &found).await?;
+        Ok((restored, found))
+    }
+
+    /// A link that is unknown here is not unknown altogether where the other nodes have another key.
+    async fn vouches(&self, key: &SubjectKey, found: &Link) -> Result<()> {
+        if !matches!(found, Link::Unknown) {
+            return Ok(());
+        }
+        let mut tx = self.database.read().await?;
+        let same = audit::same_subject_key(&mut tx, key).await;
+        tx.rollback().await?;
+        same
     }
 
     fn link_key(&self) -> Result<Arc<SubjectKey>> {

@@ -189,9 +189,16 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     // From a place without the key nothing that went could be matched: a new one is made only when asked for.
     let elsewhere = Shell::new(db, &shell.read("ebb.toml"));
     assert!(
-        elsewhere.fails(1, &["apply", "--yes"]).contains("is not here, and erasures of this database are on record")
+        elsewhere
+            .fails(1, &["apply", "--yes"])
+            .contains("is not here, and this database's pseudonyms and links are made with it")
     );
     elsewhere.ok(&["apply", "--yes", "--force", "--new-subject-key"]);
+    // From then on the former key is the wrong one.
+    let receipt = ["audit", "receipt", "--policy", "user_accounts", "--subject", "1"];
+    assert!(shell.fails(1, &receipt).contains("is not the one that this database's pseudonyms"));
+    assert!(elsewhere.fails(2, &receipt).contains("nothing on record says"));
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'subject_key'").await, 1);
     assert!(shell.ok(&["trigger", "user_accounts:warn"]).contains("triggered"));
 }
 

@@ -35,6 +35,7 @@ use sqlx::PgConnection;
 pub use columns::MissingColumn;
 pub(crate) use consent::{Asked, one_for_each_table};
 pub use consent::{Consent, MadeDue, made_due};
+pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
@@ -201,15 +202,31 @@ pub(crate) async fn unapproved(connection: &mut PgConnection, policy: &Retain) -
     Ok(approved.map(|approved| approved.differences(&tree.shape())).unwrap_or_default())
 }
 
-/// How many subjects fall due on each of the days after a moment; the first number is what is due by then.
-pub(crate) async fn forecast(connection: &mut PgConnection, policy: &str, from: Moment, days: u32) -> Result<Vec<u64>> {
+/// How many subjects fall due on each of the days after a moment; the first number is what is due by then. Whom nobody has
+/// marked yet counts too; the second value says whether there was time to count them.
+pub(crate) async fn forecast(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    (from, days): (Moment, u32),
+    among: Surroundings<'_>,
+) -> Result<(Vec<u64>, bool)> {
     let mut due = vec![0; days as usize + 1];
-    for (day, subjects) in store::due_by_day(connection, policy, from, days).await? {
+    let mut found = match among.installed {
+        true => store::due_by_day(connection, policy.name.as_str(), from, days).await?,
+        false => Vec::new(),
+    };
+    let unmarked = match policy.subjects() {
+        Some(subjects) => plan::unmarked_by_day(connection, policy, subjects, (from, days), among).await?,
+        None => Some(Vec::new()),
+    };
+    let complete = unmarked.is_some();
+    found.extend(unmarked.unwrap_or_default());
+    for (day, subjects) in found {
         if let Some(due) = due.get_mut(day.unsigned_abs() as usize) {
             *due += subjects.unsigned_abs();
         }
     }
-    Ok(due)
+    Ok((due, complete))
 }
 
 /// The size of the rows of a policy's table on disk, one by one.
@@ -221,8 +238,12 @@ pub(crate) async fn bytes_per_row(connection: &mut PgConnection, policy: &Retain
 }
 
 /// The tree of a policy and what is due of it, with what was found on the way.
-pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
-    plan::plan(connection, policy).await
+pub(crate) async fn plan(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    among: Surroundings<'_>,
+) -> Result<Option<TreePlan>> {
+    plan::plan(connection, policy, among).await
 }
 
 /// Policies with subjects that could not be erased: how many, and the last error.
