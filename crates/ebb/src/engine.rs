@@ -13,7 +13,7 @@ use crate::once::Once;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, At, Change, Expire, Kind, Policy, Resources, Retain, Spec, Stored, Wanted};
-use crate::retain::{self, Asked, Consent, Link};
+use crate::retain::{self, Asked, Consent, Link, MissingColumn};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers};
 use crate::spine::{Node, NodeOptions, Shutdown};
@@ -176,6 +176,11 @@ impl Engine {
         Ok(found)
     }
 
+    /// The token in the link of a deletion's warning, for programs that show the link themselves.
+    pub fn link_token(&self, deletion: uuid::Uuid) -> Result<String> {
+        Ok(retain::link::token(&*self.link_key()?, deletion))
+    }
+
     /// Uses the link of a warning. True when this call restored its subject; otherwise what the link is by now.
     pub async fn restore_by_link(&self, token: &str) -> Result<(bool, Link)> {
         let key = self.link_key()?;
@@ -247,6 +252,11 @@ impl Engine {
 
     /// What is wrong with the wanted policies by what the database knows: (position in `wanted`, what is wrong).
     pub async fn check_all(&self, wanted: &[Wanted]) -> Result<Vec<(usize, Error)>> {
+        self.check_with(wanted, &[]).await
+    }
+
+    /// The same as if columns that are missing were there.
+    pub async fn check_with(&self, wanted: &[Wanted], missing: &[MissingColumn]) -> Result<Vec<(usize, Error)>> {
         let mut tx = self.database.read().await?;
         let installed = pg::schema_version(&mut tx).await?.is_some();
         tx.commit().await?;
@@ -254,6 +264,9 @@ impl Engine {
         for (position, want) in wanted.iter().enumerate() {
             // A transaction each: after an error in SQL the next policy would only hear of that.
             let mut tx = self.database.read().await?;
+            for column in missing.iter().filter(|column| column.policy == want.name) {
+                column.add(&mut tx).await?;
+            }
             let checked = match installed {
                 true => self.check(&mut tx, &want.policy, Some(wanted)).await,
                 false => check_names(&mut tx, &want.policy).await,

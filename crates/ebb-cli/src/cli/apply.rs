@@ -51,6 +51,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             replace_key(context, &context.by(args.by.as_deref())).await?;
         }
     }
+    if !args.dry_run && args.create_columns {
+        // As if the columns were there: nothing is added for policies that are refused for another reason.
+        let missing = context.engine.missing_columns(&wanted).await?;
+        if !missing.is_empty() && context.engine.missing_indexes(&wanted).await?.is_empty() {
+            refuse(context, context.engine.check_with(&wanted, &missing).await?)?;
+        }
+    }
     // Before the check, which refuses a policy without its columns, and a large table without its index.
     if !columns(context, &wanted, &args).await? || !indexes(context, &wanted, &args).await? {
         say!("nothing was changed");
@@ -259,7 +266,10 @@ async fn replace_key(context: &Context, by: &str) -> Result<()> {
 
 /// Checks the policies of the file against the database; what is wrong is told at its line, all of it at once.
 pub(crate) async fn check(context: &Context, wanted: &[Wanted]) -> Result<()> {
-    let wrong = context.engine.check_all(wanted).await?;
+    refuse(context, context.engine.check_all(wanted).await?)
+}
+
+fn refuse(context: &Context, wrong: Vec<(usize, Error)>) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
     }

@@ -112,7 +112,8 @@ async fn record(context: &Context, tx: &mut PgConnection, args: &ReceiptArgs) ->
         (None, Some(policy), Some(subject)) => {
             let key = subject_key(context)?;
             audit::same_subject_key(tx, &key).await?;
-            let pseudonym = retain::pseudonym(&key, policy, subject);
+            let id = retain::named(tx, policy, subject).await?;
+            let pseudonym = retain::pseudonym(&key, policy, &id);
             audit::erasure_of(tx, &pseudonym).await?
         }
         _ => return Err(Error::usage("say which: an id, or --policy and --subject")),

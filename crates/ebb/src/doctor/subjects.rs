@@ -1,7 +1,7 @@
 //! Subjects: schemas that erasing cannot handle or should not trust, trees that changed, subjects that are stuck.
 
 use super::{Finding, Fix};
-use crate::plan::retained;
+use crate::plan::{followed, retained};
 use crate::policy::{Stored, Wanted};
 use crate::retain::{self, Surroundings};
 use crate::{Engine, Result};
@@ -51,6 +51,9 @@ pub(super) async fn subjects(
             let evidence = "`mark_at_once`: its trigger is not there or is switched off; soft deletes are noticed every `mark_every`";
             findings.push(Finding::warn("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
         }
+        if applied {
+            findings.extend(astray(retain::astray(&mut tx, policy).await?, name));
+        }
         if !plan.unapproved.is_empty() {
             let evidence = format!("its tree is not the approved one: {}", plan.unapproved.join("; "));
             findings.push(Finding::fail("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
@@ -66,6 +69,10 @@ pub(super) async fn subjects(
         return Ok(findings);
     }
     let mut tx = engine.database().read().await?;
+    for below in retain::below_floors(&mut tx, &followed(&new, stored)).await? {
+        let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
+        findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
+    }
     for (policy, count, error) in retain::stuck(&mut tx).await? {
         let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));
         let evidence = format!("{count} subjects could not be erased{last}");
@@ -82,4 +89,35 @@ pub(super) async fn subjects(
         findings.push(Finding::ok("subjects", "every tree can be erased, and no subject is stuck"));
     }
     Ok(findings)
+}
+
+/// Holds and deletions that were left behind.
+fn astray(astray: retain::Astray, policy: &str) -> Vec<Finding> {
+    let some = |ids: &[String]| {
+        let more = if ids.len() > 5 { ", …" } else { "" };
+        format!("{}{more}", ids.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", "))
+    };
+    let mut findings = Vec::new();
+    if !astray.held.is_empty() {
+        let evidence = format!(
+            "{} on hold whose row is not there ({}): the application changed its key or deleted it, and the hold did not follow",
+            astray.held.len(),
+            some(&astray.held)
+        );
+        let fix = format!(
+            "ebb hold {policy} ID for whom it is about by now, then ebb release {policy} {}; mark_at_once = true lets holds follow",
+            astray.held[0]
+        );
+        findings.push(Finding::fail("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
+    }
+    if !astray.open.is_empty() {
+        let evidence = format!(
+            "{} with an open deletion whose row is not there ({}): the application changed its key or deleted it",
+            astray.open.len(),
+            some(&astray.open)
+        );
+        let fix = "a deletion is closed when it is due; marking finds whoever is soft-deleted under another key";
+        findings.push(Finding::warn("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
+    }
+    findings
 }

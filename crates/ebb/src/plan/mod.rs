@@ -150,6 +150,15 @@ impl Engine {
             plan.problems.extend(problem);
             policies.push(plan);
         }
+        let mut tx = self.database().read().await?;
+        for below in crate::retain::below_floors(&mut tx, &followed(wanted, &background.stored)).await? {
+            let problem = Problem { message: below.to_string(), fix: None, refused: false };
+            policies
+                .iter_mut()
+                .filter(|plan| plan.policy == below.policy)
+                .for_each(|plan| plan.problems.push(problem.clone()));
+        }
+        tx.rollback().await?;
         let trees = self.plan_trees(wanted, &background.stored, migrated).await?;
         let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
         Ok(Plan { at, schema_version, changes, policies, trees, made_due })
@@ -433,17 +442,22 @@ fn to_be_active(wanted: &[Wanted], stored: &[Stored]) -> Vec<Swept> {
     of_file.chain(only_stored.filter_map(|have| have.policy().ok())).filter_map(Swept::of).collect()
 }
 
-/// The retain policies that nodes follow once the file is applied, and those that they follow until then.
-pub(crate) fn retained(wanted: &[Wanted], stored: &[Stored]) -> Vec<Retain> {
+/// The policies that nodes follow once the file is applied, and those that they follow until then.
+pub(crate) fn followed(wanted: &[Wanted], stored: &[Stored]) -> Vec<Policy> {
     let of_file = wanted.iter().map(|want| want.policy.clone());
     let missing = |stored: &&Stored| !wanted.iter().any(|want| want.kind == stored.kind && want.name == stored.name);
     let others =
         stored.iter().filter(|stored| stored.enabled).filter(missing).filter_map(|stored| stored.policy().ok());
+    of_file.chain(others).collect()
+}
+
+/// Those of them that retain.
+pub(crate) fn retained(wanted: &[Wanted], stored: &[Stored]) -> Vec<Retain> {
     let retain = |policy| match policy {
         Policy::Retain(retain) => Some(retain),
         _ => None,
     };
-    of_file.chain(others).filter_map(retain).collect()
+    followed(wanted, stored).into_iter().filter_map(retain).collect()
 }
 
 fn next_run(policy: &Expire, at: Moment, known: Option<&Known>) -> Option<Moment> {

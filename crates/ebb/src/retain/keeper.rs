@@ -42,6 +42,12 @@ impl Keeper {
         self.longest > grace.approximate()
     }
 
+    /// How long its rows stay, whoever else would take them.
+    pub(crate) fn kept_for(&self, grace: &Term, named: bool) -> Term {
+        let terms = [self.floor, (!named && (self.rules.is_none() || self.longer(grace))).then_some(self.retention)];
+        terms.into_iter().flatten().max_by_key(Term::approximate).unwrap_or(self.retention)
+    }
+
     /// What is true of the rows that stay; none: all of them do.
     pub(crate) fn stays(&self, grace: &Term, named: bool) -> Option<String> {
         let rules = self.rules.as_ref()?;

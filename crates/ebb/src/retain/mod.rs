@@ -3,6 +3,7 @@
 //! Invariants: until erasing is claimed a restore always succeeds, afterwards it always fails; a hold stops everything;
 //! what is erased was due by the database's clock and today's policy, looked at under the subject's lock.
 
+mod astray;
 mod columns;
 pub(crate) mod compile;
 mod consent;
@@ -32,8 +33,9 @@ pub(crate) mod work;
 
 use sqlx::PgConnection;
 
+pub(crate) use astray::{Astray, astray};
 pub use columns::MissingColumn;
-pub(crate) use consent::{Asked, one_for_each_table};
+pub(crate) use consent::{Asked, below_floors, one_for_each_table};
 pub use consent::{Consent, MadeDue, made_due};
 pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
@@ -46,7 +48,9 @@ pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion};
-pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
+pub use subject::{
+    Shown, delete, erase as request_erasure, held, hold, named, observes, release, restore, retry, show,
+};
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};

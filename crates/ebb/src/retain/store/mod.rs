@@ -318,3 +318,13 @@ pub(crate) async fn count_events(connection: &mut PgConnection, policy: &str, id
     let query = sql!("count_events" scalar i64).bind(policy).bind(ids).bind(most as i64);
     Ok(query.fetch_one(connection).await?.unsigned_abs())
 }
+
+/// Subjects on hold, at most so many.
+pub(crate) async fn held_ids(connection: &mut PgConnection, policy: &str, most: i64) -> Result<Vec<String>> {
+    Ok(sql!("held_ids" scalar String).bind(policy).bind(most).fetch_all(connection).await?)
+}
+
+/// Subjects with an open deletion, at most so many.
+pub(crate) async fn open_ids(connection: &mut PgConnection, policy: &str, most: i64) -> Result<Vec<String>> {
+    Ok(sql!("open_ids" scalar String).bind(policy).bind(most).fetch_all(connection).await?)
+}

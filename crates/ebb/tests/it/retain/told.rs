@@ -2,12 +2,12 @@
 
 use ebb::audit::SubjectKey;
 use ebb::doctor::{Questions, Severity};
-use ebb::retain::{Link, past_erasures, replay};
+use ebb::retain::{Consent, Link, OverrideChange, past_erasures, replay, set_override};
 use ebb::spine::Status;
 use ebb_testkit::{TempDir, empty_database};
 
 use super::{SHOP, users};
-use crate::harness::{Ebb, engine, run_once, wanted};
+use crate::harness::{Ebb, engine, execute, run_once, wanted};
 
 fn questions(config: &str) -> Questions {
     Questions { wanted: wanted(config).unwrap(), host_time: jiff::Timestamp::now(), role: None, embedded: false }
@@ -123,4 +123,170 @@ async fn a_node_with_another_subject_key_does_nothing_with_it() {
     assert!(told, "{:?}", report.findings);
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 8);
+}
+
+#[tokio::test]
+async fn ids_that_are_shared_and_triggers_that_destroy_through_others_are_named() {
+    let ebb = Ebb::with(
+        "CREATE TABLE members (tenant text, id int, name text, deleted_at timestamptz, PRIMARY KEY (tenant, id));
+         CREATE TABLE visits (tenant text, member_id int);
+         CREATE TABLE member_profiles (tenant text, id int, bio text, PRIMARY KEY (tenant, id));
+         CREATE TABLE prices (tenant text, id int, PRIMARY KEY (tenant, id));
+         CREATE TABLE drafts (id int);
+         CREATE FUNCTION clear_drafts() RETURNS void LANGUAGE sql BEGIN ATOMIC DELETE FROM drafts; END;
+         CREATE FUNCTION \"Tidy up\"() RETURNS void LANGUAGE plpgsql AS 'BEGIN TRUNCATE drafts; END';
+         CREATE FUNCTION tidy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM public.\"Tidy up\"(); RETURN NEW; END';
+         CREATE FUNCTION clear() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM clear_drafts(); RETURN NEW; END';
+         CREATE FUNCTION harmless() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TRIGGER tidies AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION tidy();
+         CREATE TRIGGER clears AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION clear();
+         CREATE TRIGGER waits AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION harmless()",
+    )
+    .await;
+    let config = users("").replace("users", "members");
+    let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+    let found: Vec<String> =
+        plan.trees[0].findings.iter().map(|found| format!("{}: {}", found.table, found.message)).collect();
+    let named = |what: &str| found.iter().any(|found| found.contains(what));
+    assert!(
+        named("public.visits: its column member_id") && named("public.member_profiles: its column id"),
+        "{found:#?}"
+    );
+    assert!(!named("public.prices") && !named("public.drafts"), "{found:#?}");
+    assert!(named("trigger clears, tidies deletes rows when a row is updated"), "{found:#?}");
+}
+
+#[tokio::test]
+async fn whoever_is_on_hold_is_not_marked_and_not_forgotten() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "SELECT ebb.place_hold('users', '1', 'court', by => NULL); SELECT ebb.place_hold('users', '2', 'ticket', ebb.now() + interval '1 day');
+             UPDATE users SET deleted_at = now() - interval '91 days' WHERE id < 4",
+        )
+        .await;
+    ebb.once("users").await;
+    assert_eq!((ebb.state("1").await, ebb.state("2").await), ("none".to_owned(), "none".to_owned()));
+    assert_eq!(ebb.rows().await.0, 11, "only 3 went");
+    ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 10);
+    ebb.db.advance("2 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 9, "a hold that is over by itself lets marking go on");
+    // The records of a hold lead to the pseudonym, also where no deletion was open when it was placed.
+    let whose = "SELECT count(*) FROM ebb.audit r JOIN ebb.hold h ON h.id = (r.details ->> 'hold')::bigint
+        JOIN ebb.audit e ON e.action = 'erase' AND e.details ->> 'deletion' = h.deletion::text AND e.subject IS NOT NULL
+        WHERE r.action = 'hold'";
+    assert_eq!(ebb.db.scalar::<i64>(whose).await, 2);
+}
+
+#[tokio::test]
+async fn a_hold_follows_the_key_or_is_named() {
+    let sink = "[sinks.h]\ntype = \"log\"\n";
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&format!("{}{sink}", users("mark_at_once = true\n"))).await;
+    ebb.db
+        .execute(
+            "DELETE FROM items; DELETE FROM orders; DELETE FROM sessions;
+             SELECT ebb.place_hold('users', '1', 'court'); UPDATE users SET deleted_at = now() WHERE id = 2;
+             SELECT ebb.schedule('h', now() + interval '1 year', '{}', NULL, NULL, 'users', '2');
+             UPDATE users SET id = id + 40 WHERE id < 3",
+        )
+        .await;
+    assert_eq!(ebb.list("subject_id", "ebb.hold").await, "41");
+    assert_eq!(ebb.list("subject_id", "ebb.deletion").await, "42");
+    assert_eq!(ebb.list("subject_id", "ebb.event").await, "42");
+    // Without the trigger nothing follows, and doctor says who was left behind.
+    ebb.apply(&format!("{}{sink}", users(""))).await;
+    ebb.db.execute("UPDATE users SET id = id + 10 WHERE id > 40").await;
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    let named = |severity, what: &str| {
+        report.findings.iter().any(|found| found.severity == severity && found.evidence.contains(what))
+    };
+    assert!(named(Severity::Fail, "on hold whose row is not there (41)"), "{:?}", report.findings);
+    assert!(named(Severity::Warn, "with an open deletion whose row is not there (42)"), "{:?}", report.findings);
+    ebb.db.execute("SELECT ebb.place_hold('users', '51', 'court'); SELECT ebb.lift_hold('users', '41')").await;
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    assert!(!report.findings.iter().any(|found| found.evidence.contains("on hold whose row")), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("CREATE TABLE pay (id int PRIMARY KEY, at timestamptz); INSERT INTO pay SELECT n, now() - n * interval '20 days' FROM generate_series(1, 20) n").await;
+    let floors = users("floor = \"60d\"\n")
+        + "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"2y\"\nfloor = \"1y\"\n";
+    ebb.apply(&floors).await;
+    let sweep = |kind: &str, table: &str, column: &str, term: &str| {
+        format!(
+            "{floors}[[{kind}]]\nname = \"sweep\"\ntable = \"{table}\"\ncolumn = \"{column}\"\nolder_than = \"{term}\"\n"
+        )
+    };
+    for short in [
+        sweep("retain", "public.pay", "at", "1d"),
+        sweep("expire", "pay", "at", "1d"),
+        sweep("expire", "public.users", "deleted_at", "1d"),
+        sweep("expire", "public.users", "updated_at", "10y"),
+    ] {
+        let refused = ebb.try_apply(&short).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("would not hold"), "{short}: {refused}");
+        assert!(refused.hint().unwrap().contains("--reason"), "{refused:?}");
+    }
+    ebb.apply(&sweep("expire", "public.users", "deleted_at", "60d")).await;
+    ebb.apply(&sweep("expire", "public.pay", "at", "13mo")).await;
+    let short = wanted(&sweep("expire", "public.pay", "at", "300d")).unwrap();
+    let because = Consent { confirmed: true, reason: Some("the law changed".into()) };
+    ebb.engine.apply_with(&short, false, "legal", &because).await.unwrap();
+    let agreed: String = ebb.db.scalar("SELECT by_name || details::text FROM ebb.audit WHERE action = 'floor'").await;
+    assert!(
+        agreed.starts_with("legal") && agreed.contains("the law changed") && agreed.contains("\"pay\""),
+        "{agreed}"
+    );
+    // What was agreed to is not asked again; who looks is told.
+    ebb.engine.apply(&short, false, "test").await.unwrap();
+    let plan = ebb.engine.plan(&short).await.unwrap();
+    let sweep = plan.policies.iter().find(|policy| policy.policy == "sweep").unwrap();
+    assert!(sweep.problems.iter().any(|problem| problem.message.contains("would not hold")), "{sweep:?}");
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    assert!(report.findings.iter().any(|found| found.evidence.contains("would not hold")), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn a_tenant_without_rows_is_more_likely_a_typing_error() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    let set = OverrideChange::Set {
+        retention: Some("120d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let refused = set_override(&mut tx, "users", "t7", &set, false, "test").await.unwrap_err();
+    assert!(
+        refused.is_refused() && refused.to_string().contains("no row of public.users has the tenant_id t7"),
+        "{refused}"
+    );
+    assert!(set_override(&mut tx, "users", " ", &set, true, "test").await.unwrap_err().is_usage());
+    set_override(&mut tx, "users", "t1", &set, false, "test").await.unwrap();
+    set_override(&mut tx, "users", "t7", &set, true, "test").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_application_deletes_and_restores_and_lifts_no_hold() {
+    let ebb = Ebb::shop("").await;
+    let role = "DO $$ BEGIN CREATE ROLE ebb_app; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$";
+    ebb.db.execute(role).await;
+    ebb::pg::migrate(ebb.engine.database()).await.unwrap();
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    let mut app = ebb.client().await;
+    execute(
+        &mut app,
+        "SET ROLE ebb_app; SELECT ebb.delete_subject('users', '2'); SELECT ebb.restore_subject('users', '2')",
+    )
+    .await;
+    for denied in ["SELECT ebb.place_hold('users', '2', 'x')", "SELECT ebb.lift_hold('users', '1')"] {
+        let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(denied)).execute(&mut app).await.unwrap_err();
+        assert!(refused.to_string().contains("permission denied"), "{denied}: {refused}");
+    }
 }

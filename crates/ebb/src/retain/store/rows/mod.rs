@@ -7,6 +7,7 @@ mod look;
 mod session;
 mod subjects;
 mod take;
+mod tenant;
 mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text};
@@ -18,6 +19,7 @@ pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
 };
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
+pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};
 
 use sqlx::postgres::PgRow;
