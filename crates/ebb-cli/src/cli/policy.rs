@@ -564,6 +564,7 @@ mod tests {
             stopped: None,
             changed_at: Moment::from_micros(0),
             changed_by: "me".into(),
+            written_by: None,
         }
     }
 
