@@ -12,7 +12,7 @@ use sqlx::PgConnection;
 
 use super::store::rows;
 use super::{compile, erase, store};
-use crate::audit::{Hash, Moment, SubjectKey};
+use crate::audit::{self, Hash, Moment, SubjectKey};
 use crate::policy::{Kind, Policy};
 use crate::{Error, Result, policy};
 
@@ -100,6 +100,7 @@ pub async fn replay(
     erasures: &[PastErasure],
     how: Replay<'_>,
 ) -> Result<Replayed> {
+    audit::same_subject_key(connection, key).await?;
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
     let remembered: HashSet<PastErasure> = past_erasures(connection).await?.into_iter().collect();
