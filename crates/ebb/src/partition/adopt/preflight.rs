@@ -146,8 +146,7 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
             );
         } else if index.must_grow() {
             let key = index.key_columns.join(", ");
-            let (kept, obstacle) =
-                (request.guard.iter().any(|guard| *guard == index.key_columns), guard::obstacle(index));
+            let (kept, obstacle) = (request.guard.contains(&index.key_columns), guard::obstacle(index));
             let fix = match obstacle {
                 None if kept => "the guard keeps it unique over its window".to_owned(),
                 None => format!("if callers rely on it: --guard {}", index.key_columns.join(",")),
@@ -169,9 +168,9 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
                     "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
                     caller.who
                 ),
-                match request.guard {
-                    Some(_) => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
-                    None => format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+                match request.guard.is_empty() {
+                    false => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
+                    true => format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
                 },
             );
         }
@@ -180,14 +179,20 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
 
 fn constraints(subject: &Subject, found: &mut Findings) {
     for constraint in &subject.constraints {
-        if !constraint.is_valid {
+        let name = crate::pg::Ident::new(&constraint.name);
+        if !constraint.is_enforced {
+            let fix = match constraint.kind.as_str() {
+                "f" => format!("ALTER TABLE {} ALTER CONSTRAINT {name} ENFORCED", subject.head.printed),
+                _ => format!(
+                    "ALTER TABLE {} DROP CONSTRAINT {name}, and add it again so that it is enforced",
+                    subject.head.printed
+                ),
+            };
+            found.refuse(format!("constraint {} is NOT ENFORCED", constraint.name), fix);
+        } else if !constraint.is_valid {
             found.refuse(
                 format!("constraint {} is NOT VALID", constraint.name),
-                format!(
-                    "ALTER TABLE {} VALIDATE CONSTRAINT {}",
-                    subject.head.printed,
-                    crate::pg::Ident::new(&constraint.name)
-                ),
+                format!("ALTER TABLE {} VALIDATE CONSTRAINT {name}", subject.head.printed),
             );
         }
         if constraint.no_inherit && constraint.kind == "c" {

@@ -267,7 +267,7 @@ pub(crate) async fn execute(
             store::done(&mut session.connection, label, state, number).await
         }
         How::Backfill => {
-            if let Some(backfill) = &plan.backfill {
+            for backfill in plan.backfills() {
                 guard::seed(session, backfill, &plan.relation(), watch).await?;
             }
             store::done(&mut session.connection, label, state, number).await
@@ -356,7 +356,7 @@ impl After<'_> {
                 store::done(tx, label, "rolling back", 0).await
             }
             After::Finished(label, plan) => {
-                if let Some(backfill) = &plan.backfill {
+                for backfill in plan.backfills() {
                     store::forget_guard(tx, &backfill.namespace).await?;
                 }
                 split::forget(tx, label).await?;

@@ -26,6 +26,8 @@ pub(crate) struct Head {
     pub(crate) access_method: String,
     pub(crate) tablespace: Option<String>,
     pub(crate) replica_identity: String,
+    /// Whether row-level security binds its owner, too.
+    pub(crate) is_forced: bool,
     pub(crate) comment: Option<String>,
     /// Storage parameters, ready for SET (…).
     pub(crate) options: Option<String>,
@@ -108,6 +110,7 @@ pub(crate) struct Constraint {
     pub(crate) kind: String,
     pub(crate) definition: String,
     pub(crate) is_valid: bool,
+    pub(crate) is_enforced: bool,
     pub(crate) no_inherit: bool,
     pub(crate) references_table: Option<String>,
     pub(crate) comment: Option<String>,
