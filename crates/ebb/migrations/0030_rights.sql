@@ -406,3 +406,15 @@ BEGIN
     END IF;
 END
 $$;
+
+-- A former partition takes rows of every time: what follows from its period does not hold any more.
+CREATE FUNCTION ebb.drop_derived_checks(partition oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    name name;
+BEGIN
+    FOR name IN SELECT k.conname FROM pg_constraint k WHERE k.conrelid = partition AND k.contype = 'c' AND k.conname ~ '^ebb_derived_' LOOP
+        EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', partition::regclass, name);
+    END LOOP;
+END
+$$;

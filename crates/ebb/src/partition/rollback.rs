@@ -304,7 +304,8 @@ async fn statements(
     sql.extend(unique::triggers(plan, adoption.relid, &table));
     for (oid, schema, name) in attached.iter().filter(|(oid, ..)| *oid != adoption.relid) {
         let partition = Relation::new(schema, name);
-        let mut own = vec![format!("ALTER TABLE {partition} INHERIT {table}")];
+        let mut own =
+            vec![format!("PERFORM ebb.drop_derived_checks({oid})"), format!("ALTER TABLE {partition} INHERIT {table}")];
         if attached.len() > MANY {
             own.push(format!("PERFORM ebb.within_lock({})", Literal(ALONG)));
         }

@@ -4,6 +4,7 @@ mod adopt;
 mod back;
 mod besides;
 mod kept;
+mod majors;
 mod referrers;
 mod rights;
 mod split;
