@@ -37,7 +37,7 @@ $$;
 
 -- An expression as the server prints it, with another name where it names its own table; what is in quotes stays.
 CREATE FUNCTION ebb.with_table_name(expression text, old_name text, new_name text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $$
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog SET standard_conforming_strings = on AS $$
     SELECT string_agg(CASE WHEN x.part[1] ~ '^''' THEN x.part[1]
                ELSE regexp_replace(x.part[1], '(^|[^[:alnum:]_."])' || regexp_replace(old_name, '([^[:alnum:]_])', '\\\1', 'g') || '\.',
                                    '\1' || replace(new_name, '\', '\\') || '.', 'g') END, '' ORDER BY x.n)
@@ -98,7 +98,7 @@ $$;
 -- When a row is from, as the text of its partition column tells it: a time, a uuid of version 7, or seconds or milliseconds
 -- since 1970. The largest number that is taken for seconds is in the year 5138, the smallest for milliseconds in 1973.
 CREATE FUNCTION ebb.guard_moment(at text) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' SET standard_conforming_strings = on AS $$
     SELECT CASE WHEN at ~ '^\d{4,}-\d\d-\d\d' THEN at::timestamptz
                 WHEN at ~ '^[0-9a-f]{8}-[0-9a-f]{4}-' THEN to_timestamp(('x' || left(replace(at, '-', ''), 12))::bit(48)::int8 / 1000.0)
                 WHEN at ~ '^\d{1,11}$' THEN to_timestamp(at::float8)
@@ -113,7 +113,7 @@ CREATE TABLE ebb.guard_term (
 
 -- The guards of a table: where their keys are, and for how long after the row they stay.
 CREATE FUNCTION ebb.guards(relation oid) RETURNS TABLE (namespace text, term interval)
-LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog SET standard_conforming_strings = on AS $$
     SELECT x.a[1], greatest(x.a[2]::interval, g.term)
     FROM pg_trigger t
     CROSS JOIN LATERAL (SELECT string_to_array(encode(t.tgargs, 'escape'), '\000') AS a) x
@@ -124,7 +124,7 @@ $$;
 -- Keeps the keys of a table's guards for so long from now on, also those that are there; for when its rows are kept longer
 -- than when it was adopted. How many of those last longer now.
 CREATE FUNCTION ebb.guard_for(relation regclass, term interval) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog SET standard_conforming_strings = on AS $$
 DECLARE
     one record;
     changed bigint;

@@ -117,6 +117,12 @@ fn column(subject: &Subject, found: &mut Findings) {
             "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
         );
     }
+    for trigger in subject.triggers.iter().filter(|trigger| trigger.gives(name)) {
+        found.refuse(
+            format!("trigger {} gives a new row its {name}, and a row finds its partition before it fires", trigger.name),
+            format!("give it by a default: ALTER TABLE {label} ALTER COLUMN {} SET DEFAULT now(); and take it out of the trigger", subject.column()),
+        );
+    }
     for caller in subject.callers.iter().filter(|caller| caller.names_only) {
         found.change(
             format!("{} seems to name ONLY {label}", caller.who),
@@ -165,12 +171,12 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
         for caller in subject.callers.iter().filter(|caller| caller.on_conflict) {
             found.change(
                 format!(
-                    "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
+                    "{} inserts with ON CONFLICT on a key that changes: by its columns it will find none, by its name or without a target it will let duplicates in",
                     caller.who
                 ),
                 match request.guard.is_empty() {
                     false => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
-                    true => format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+                    true => format!("add {column} to its conflict target; to refuse duplicates, --guard"),
                 },
             );
         }

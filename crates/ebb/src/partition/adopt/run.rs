@@ -73,7 +73,7 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     }
     let mut connection = database.session("ebb/adopt").await?;
     sqlx::raw_sql(
-        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
+        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET standard_conforming_strings = on; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
          SET default_transaction_isolation = 'read committed'",
     )
     .execute(&mut connection)

@@ -69,13 +69,12 @@ pub(super) async fn drain(
     if !plan.referrers.is_empty() && !partitions::may_be_quiet(&mut session.connection).await? {
         return Err(not_quiet());
     }
-    let columns = plain_columns(&mut session.connection, adoption.relid).await?;
     let children = attached(&mut session.connection, adoption.relid).await?;
     let (mut moved, of) = (0, children.len());
     for (n, (oid, schema, name)) in children.iter().enumerate() {
         let child = Relation::new(schema, name);
         watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
-        moved += empty(session, &table, &child, &columns, *oid, watch).await?;
+        moved += empty(session, (&table, adoption.relid), &child, *oid, watch).await?;
     }
     // Who has an older view of the tables does not see the rows where they are now, but where they were: the children stay
     // in sight until the last of those has ended.
@@ -114,9 +113,8 @@ pub(super) fn still_empty(child: &Relation) -> String {
 /// who waited for a row instead would find it gone, and not where it is.
 async fn empty(
     session: &mut Session,
-    table: &Relation,
+    (table, relid): (&Relation, i64),
     child: &Relation,
-    columns: &str,
     oid: i64,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
@@ -136,12 +134,14 @@ async fn empty(
             "SET LOCAL lock_timeout = {}; {silence}LOCK TABLE ONLY {child} IN EXCLUSIVE MODE",
             LOCK_WAIT.as_millis()
         );
-        let batch = format!(
-            "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
-             INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
-        );
         let tried = async {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
+            // Under the lock: a column can have come since the last batch.
+            let columns = plain_columns(&mut tx, relid).await?;
+            let batch = format!(
+                "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
+                 INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
+            );
             Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?.rows_affected())
         };
         match tried.await {

@@ -1,7 +1,7 @@
 //! Rights, and what else belongs to a table, on the way there and back: nothing that was taken from somebody comes back, and
 //! nothing that somebody else changed meanwhile is lost unsaid; keys stay unique over their window.
 
-use ebb::partition::adopt::{Progress, Request, adopt, preflight};
+use ebb::partition::adopt::{Progress, Request, adopt, preflight, take_over};
 use ebb::partition::{RolledBack, finish, rollback};
 use sqlx::AssertSqlSafe;
 
@@ -50,12 +50,17 @@ async fn rights_that_were_taken_since_do_not_come_back() {
     let ebb = with(&format!(
         "CREATE ROLE {one}; CREATE ROLE {two}; GRANT USAGE ON SCHEMA public TO {one};
          CREATE TABLE public.t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, secret text, created_at timestamptz NOT NULL);
-         GRANT SELECT (secret) ON public.t TO {two}; GRANT SELECT ON public.t TO {one} WITH GRANT OPTION;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO {two}; GRANT SELECT (secret) ON public.t TO {two}; GRANT SELECT ON public.t TO {one} WITH GRANT OPTION;
          SET ROLE {one}; GRANT SELECT ON public.t TO {two}; RESET ROLE"
     ))
     .await;
     adopted(&ebb, &request("public.t")).await;
     ebb.db.execute(&format!("REVOKE SELECT ON public.t FROM {two}; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
+    let draws = format!("SELECT has_sequence_privilege('{two}', 'public.t_id_seq', 'USAGE')");
+    assert!(
+        !ebb.db.scalar::<bool>(&draws).await,
+        "what the schema gives by default to a new sequence is not given to this one"
+    );
     // A sequence is part of it: what was changed there stops the way back with the list.
     ebb.db.execute(&format!("GRANT USAGE ON SEQUENCE public.t_id_seq TO {two}")).await;
     let error = back(&ebb, "public.t").await.unwrap_err();
@@ -67,6 +72,7 @@ async fn rights_that_were_taken_since_do_not_come_back() {
          has_table_privilege('{one}', 'public.t', 'SELECT'))"
     );
     assert_eq!(ebb.db.scalar::<String>(&may).await, "f t t");
+    assert!(!ebb.db.scalar::<bool>(&draws).await, "nor on the way back");
     over(&ebb, "public.t").await;
     ebb.db.execute(&format!("DROP OWNED BY {one}, {two}; DROP ROLE {one}, {two}")).await;
 }
@@ -136,6 +142,38 @@ async fn what_the_old_table_would_not_have_stops_the_way_back() {
     assert_eq!(ebb.list("id || ' ' || late", "public.t").await, "1 7,9 7");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
+    let ebb = with("CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL)").await;
+    adopted(&ebb, &request("public.t")).await;
+    ebb.db.execute("INSERT INTO public.t SELECT n, '2027-01-05' FROM generate_series(1, 3000) n").await;
+    let (pool, handle, mut added) = (ebb.db.pool().clone(), tokio::runtime::Handle::current(), false);
+    let mut watch = |progress| {
+        if let Progress::Share(_, words) = progress
+            && words.contains("rows moved")
+            && !added
+        {
+            added = true;
+            let change = sqlx::raw_sql(
+                "ALTER TABLE public.t ADD COLUMN note text; UPDATE public.t SET note = 'mine' WHERE id > 1000",
+            );
+            tokio::task::block_in_place(|| handle.block_on(change.execute(&pool))).unwrap();
+        }
+    };
+    rollback(ebb.engine.database(), "public.t", "test", &mut watch).await.unwrap();
+    assert!(added, "it was over too soon");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ONLY public.t WHERE note = 'mine'").await, 2000);
+    // A row finds its partition before a trigger could tell its time.
+    ebb.db
+        .execute(
+            "CREATE TABLE public.s (created_at timestamptz); CREATE FUNCTION public.stamp() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.created_at := now(); RETURN NEW; END';
+             CREATE TRIGGER stamp BEFORE INSERT ON public.s FOR EACH ROW EXECUTE FUNCTION public.stamp()",
+        )
+        .await;
+    let said = refused(&ebb, &request("public.s")).await;
+    assert!(said.contains("trigger stamp gives a new row its created_at"), "{said}");
+}
+
 #[tokio::test]
 async fn a_row_whose_time_changes_while_rows_are_drained_stays_where_it_is() {
     let ebb = with(
@@ -168,7 +206,22 @@ async fn one_table_that_goes_back_leaves_a_publication_as_the_other_needs_it() {
          CREATE PUBLICATION {publication} FOR TABLE public.a, public.b"
     ))
     .await;
+    if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() >= "150000" {
+        ebb.db.execute("CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA public").await;
+        let said = refused(&ebb, &request("public.a")).await;
+        assert!(said.contains("publication of_schema would publish partitions under their own names"), "{said}");
+        ebb.db.execute("DROP PUBLICATION of_schema").await;
+    }
     adopted(&ebb, &request("public.a")).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    for other in [
+        Request { keep: Some("1mo".parse().unwrap()), policy: Some("other".into()), ..request("public.a") },
+        Request { by: ebb::policy::Period::Day, ..request("public.a") },
+    ] {
+        let error = take_over(&mut tx, &other, Some(2)).await.unwrap_err();
+        assert!(error.is_refused() && error.to_string().contains("policy a looks after public.a already"), "{error}");
+    }
+    tx.rollback().await.unwrap();
     adopted(&ebb, &request("public.b")).await;
     back(&ebb, "public.a").await.unwrap();
     let sent = format!(
@@ -247,6 +300,16 @@ async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_lo
     let unit = Some(ebb::policy::EpochUnit::Millis);
     let guard = [key(&["id"]), key(&["site", "k"])].concat();
     let wanted = Request { column: "at".into(), unit, ahead: 12, keep, guard, ..request("public.t") };
+    if ebb.db.scalar::<i64>("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'").await > 0 {
+        ebb.db
+            .execute(
+                "CREATE COLLATION public.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+                 CREATE TABLE public.u (k text COLLATE public.ci UNIQUE, created_at timestamptz NOT NULL)",
+            )
+            .await;
+        let said = refused(&ebb, &Request { guard: key(&["k"]), ..request("public.u") }).await;
+        assert!(said.contains("--guard k cannot be kept"), "{said}");
+    }
     let twice = Request { guard: [key(&["id"]), key(&["id"])].concat(), ..wanted.clone() };
     assert!(refused(&ebb, &twice).await.contains("--guard id is named twice"));
     adopted(&ebb, &wanted).await;
