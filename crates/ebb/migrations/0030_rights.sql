@@ -269,6 +269,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog SET TimeZone = 'UTC' AS $$
         SELECT format('index use: %I replica identity %s, clustered %s, tablespace %s', c.relname, x.indisreplident, x.indisclustered, s.spcname)
         FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid LEFT JOIN pg_tablespace s ON s.oid = c.reltablespace
         WHERE x.indrelid = relation AND c.relname !~ '^ebb_'
+        UNION ALL
+        SELECT DISTINCT format('view options: %s %s', v.oid::regclass, v.reloptions)
+        FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' AND v.reloptions IS NOT NULL
+        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = relation AND d.classid = 'pg_rewrite'::regclass
     ) x
 $$;
 
@@ -286,7 +290,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
         UNION ALL
         SELECT 'gone', x.line FROM (SELECT unnest(known.lines) FROM known EXCEPT SELECT unnest(known.here) FROM known) x (line)
     ) x (change, line), known
-    WHERE known.complete OR split_part(x.line, ':', 1) NOT IN ('storage', 'tablespace', 'column storage', 'identity', 'sequence', 'index use')
+    WHERE known.complete OR split_part(x.line, ':', 1) NOT IN ('storage', 'tablespace', 'column storage', 'identity', 'sequence', 'index use', 'view options')
 $$;
 
 -- On the way back the old table gets what it had. Columns, checks, foreign keys and further indexes are on it already,

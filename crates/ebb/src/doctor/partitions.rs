@@ -83,6 +83,13 @@ fn leaving(listing: &partition::Listing) -> Vec<Finding> {
 fn begun(one: &Unfinished) -> Finding {
     let about = Some(one.relation.as_str());
     let Unfinished { relation, what, state, .. } = one;
+    if what == "finish" {
+        let text = format!(
+            "{state}, which was split, still has every row of then, also what was deleted or has expired since"
+        );
+        return Finding::warn("unfinished", about, text)
+            .fix(Fix::command(format!("ebb partition finish {relation} (there is no way back from it)")));
+    }
     let command = if state == "splitting" || state == "adopting" { what.as_str() } else { "rollback" };
     let fix = Fix::command(format!("ebb partition {command} {relation} (or back: ebb partition rollback {relation})"));
     match &one.refuses_from {

@@ -109,6 +109,11 @@ pub(super) fn still_empty(child: &Relation) -> String {
     ))
 }
 
+/// Functions in people's checks, indexes and generated columns find others as they do for everybody.
+pub(super) fn user_path(table: &Relation) -> String {
+    format!("SET LOCAL search_path = pg_catalog, {}, public", table.schema)
+}
+
 /// Batch after batch until a child is empty. Writers to it, and who locks rows of it, wait for a batch, not for the drain: one
 /// who waited for a row instead would find it gone, and not where it is.
 async fn empty(
@@ -127,11 +132,12 @@ async fn empty(
     } else {
         ""
     };
+    let path = user_path(table);
     loop {
         let began = Instant::now();
         let mut tx = session.connection.begin().await?;
         let sql = format!(
-            "SET LOCAL lock_timeout = {}; {silence}LOCK TABLE ONLY {child} IN EXCLUSIVE MODE",
+            "SET LOCAL lock_timeout = {}; {silence}{path}; LOCK TABLE ONLY {child} IN EXCLUSIVE MODE",
             LOCK_WAIT.as_millis()
         );
         let tried = async {

@@ -3,7 +3,7 @@
 //! Rows that Ebb moves in paced batches move in one statement a partition here.
 
 use super::finish::leftovers;
-use super::{attached, drain::still_empty, find, plain_columns, refuse, statements, unique};
+use super::{attached, drain::still_empty, drain::user_path, find, plain_columns, refuse, statements, unique};
 use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{Plan, Session, prepare_session};
@@ -133,6 +133,7 @@ async fn drain(
     for child in &children {
         let silence = quiet.then(|| "SET LOCAL session_replication_role = replica".to_owned());
         let moves = [
+            user_path(&table),
             format!("LOCK TABLE ONLY {child} IN EXCLUSIVE MODE"),
             format!(
                 "WITH moved AS (DELETE FROM ONLY {child} RETURNING *) INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"

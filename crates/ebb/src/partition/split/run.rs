@@ -121,6 +121,10 @@ fn explained(error: Error, row: &Row) -> Error {
             "the table is what it was, and the parts would not be like it: let them go, and split it again: ebb partition rollback {}",
             row.relation
         )),
+        Some("42883") => error.with_hint(format!(
+            "a check, an index or a generated column of the table calls a function that finds others by search_path: ALTER FUNCTION … SET search_path = …; the table is what it was: ebb partition rollback {}",
+            row.relation
+        )),
         Some("53100") => error.with_hint(format!(
             "the table is what it was; make space and run it again, or let the parts go: ebb partition rollback {}",
             row.relation

@@ -144,8 +144,19 @@ async fn what_the_old_table_would_not_have_stops_the_way_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
-    let ebb = with("CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL)").await;
+    // What its check calls finds another function as applications do.
+    let ebb = with(
+        "CREATE FUNCTION public.most() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 100000';
+         CREATE FUNCTION public.fits(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN most() > $1; END';
+         CREATE TABLE public.t (id int PRIMARY KEY CHECK (public.fits(id)), created_at timestamptz NOT NULL);
+         CREATE VIEW public.v AS SELECT * FROM public.t",
+    )
+    .await;
     adopted(&ebb, &request("public.t")).await;
+    ebb.db.execute("ALTER VIEW public.v SET (security_barrier = true)").await;
+    let error = back(&ebb, "public.t").await.unwrap_err();
+    assert!(error.is_refused() && error.to_string().contains("new view options: public.v"), "{error}");
+    ebb.db.execute("ALTER VIEW public.v RESET (security_barrier)").await;
     ebb.db.execute("INSERT INTO public.t SELECT n, '2027-01-05' FROM generate_series(1, 3000) n").await;
     let (pool, handle, mut added) = (ebb.db.pool().clone(), tokio::runtime::Handle::current(), false);
     let mut watch = |progress| {
