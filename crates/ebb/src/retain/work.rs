@@ -98,7 +98,8 @@ impl RetainWork {
             return Ok(Prepared::Idle);
         }
         let by_time = compile::leads_by_time(connection, &compiled).await?;
-        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time);
+        let began = store::fences(connection, &compiled.tree).await?.at;
+        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time, began);
         Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(2_000, 10, 50_000), due: None })
     }
 

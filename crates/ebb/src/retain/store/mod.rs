@@ -235,13 +235,23 @@ pub(crate) async fn open_deletions(
         .await?)
 }
 
+/// An open deletion, and whether it was opened since a moment.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Opened {
+    #[sqlx(flatten)]
+    pub(crate) candidate: Candidate,
+    pub(crate) since: bool,
+}
+
 pub(crate) async fn open_page(
     connection: &mut PgConnection,
     policy: &str,
     after: Option<&str>,
     limit: u64,
-) -> Result<Vec<Candidate>> {
-    Ok(sql!("open_page" as Candidate).bind(policy).bind(after).bind(limit as i64).fetch_all(connection).await?)
+    since: Moment,
+) -> Result<Vec<Opened>> {
+    let query = sql!("open_page" as Opened).bind(policy).bind(after).bind(limit as i64).bind(since);
+    Ok(query.fetch_all(connection).await?)
 }
 
 /// (day after the moment, deletions that fall due on it); day 0: due by then.
