@@ -15,6 +15,8 @@ ADVISORIES = https://github.com/rustsec/advisory-db
 demo: postgres release
 	$(RELEASE)/ebb demo $(if $(ONCE),--once) $(ARGS)
 
+# Most tests wait for a server, a node or a browser more than they compute.
+test: export RUST_TEST_THREADS ?= 3
 test: postgres test-tools
 	$(CARGO) test --workspace
 

@@ -21,17 +21,21 @@ const PEOPLE: &str = "
     CREATE TRIGGER note AFTER DELETE ON people REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
     ANALYZE";
 
-async fn people(server: &Server, more: &str) -> Ebb {
+/// A database of the server with tables, and with a policy over subjects of one of them.
+async fn with_policy(server: &Server, sql: &[&str], table: &str, more: &str) -> Ebb {
     let db = empty_database_on(server).await;
     ebb::pg::migrate(&db.open()).await.unwrap();
-    db.execute(PEOPLE).await;
-    db.execute(more).await;
+    for sql in sql {
+        db.execute(sql).await;
+    }
     let ebb = Ebb::on(db).await;
-    ebb.apply(
-        "[[retain]]\nname = \"people\"\ntable = \"people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
-         brake = { share = \"off\" }",
-    )
-    .await;
+    let policy = format!("name = \"{table}\"\ntable = \"{table}\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"");
+    ebb.apply(&format!("[[retain]]\n{policy}\n{more}")).await;
+    ebb
+}
+
+async fn people(server: &Server, more: &str) -> Ebb {
+    let ebb = with_policy(server, &[PEOPLE, more], "people", "brake = { share = \"off\" }").await;
     ebb.once("people:mark").await;
     ebb
 }
@@ -111,17 +115,7 @@ const ACCOUNTS: &str = "
     ANALYZE";
 
 async fn accounts(server: &Server, more: &str) -> Ebb {
-    let db = empty_database_on(server).await;
-    ebb::pg::migrate(&db.open()).await.unwrap();
-    db.execute(ACCOUNTS).await;
-    db.execute(more).await;
-    let ebb = Ebb::on(db).await;
-    ebb.apply(
-        "[[retain]]\nname = \"accounts\"\ntable = \"accounts\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
-         mirror = { due = \"due\" }",
-    )
-    .await;
-    ebb
+    with_policy(server, &[ACCOUNTS, more], "accounts", "mirror = { due = \"due\" }").await
 }
 
 /// Every account that is soft-deleted has one open deletion, whose due time its row has, and nobody else has one.
