@@ -12,6 +12,7 @@ pub(crate) struct TableRow {
     pub(crate) schema: String,
     pub(crate) name: String,
     pub(crate) inherited: bool,
+    pub(crate) partition_of: Option<String>,
     pub(crate) columns: Vec<String>,
     pub(crate) types: Vec<String>,
     pub(crate) not_null: Vec<bool>,

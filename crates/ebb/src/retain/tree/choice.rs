@@ -19,6 +19,18 @@ impl<'a> Builder<'a> {
         named: bool,
     ) -> Result<(ChildAction, Option<Kept>)> {
         let wishes: &'a Wishes<'a> = self.wishes;
+        if let Some(own) = wishes.keepers.iter().find(|keeper| keeper.table == child && keeper.is_of_subjects())
+            && named
+            && wish == ChildAction::Delete
+        {
+            let (relation, policy) = (self.table(child)?.relation.clone(), &own.policy);
+            let message = format!(
+                "its rows are subjects of policy {policy}, by a time of their own, and would go without a record of theirs"
+            );
+            let fix = format!("nullify or anonymize {}, or delete those subjects before", columns.join(", "));
+            self.refuse(&relation, message, Some(fix));
+            return Ok((wish, None));
+        }
         let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
         let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
         let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };
