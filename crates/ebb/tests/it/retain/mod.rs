@@ -16,6 +16,7 @@ mod schema;
 mod sealed;
 mod standing;
 mod terms;
+mod together;
 mod trees;
 mod warn;
 

@@ -66,6 +66,11 @@ impl Doomed {
             subjects: self.subjects[from..].to_vec(),
         }
     }
+
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        self.subjects.truncate(rows);
+    }
 }
 
 /// The root table and the columns of it that a deletion is about.
@@ -80,13 +85,6 @@ pub(crate) struct Root {
     pub(crate) attempted: Option<Ident>,
     /// The definition of a view that says of every row whether `unless` holds; its last column.
     pub(crate) unless: Option<String>,
-}
-
-impl Root {
-    /// Whether a row's soft delete is a later one than that of a deletion. A day says too little.
-    pub(crate) fn is_later(&self, row: Moment, deletion: Moment) -> bool {
-        self.time != SoftDelete::Date && row.micros().saturating_sub(deletion.micros()) > 1_000_000
-    }
 }
 
 /// What a soft-delete column holds.
@@ -145,7 +143,16 @@ pub(crate) struct RootRow {
     pub(crate) values: Vec<Option<String>>,
     /// Null: the application has taken its soft delete back.
     pub(crate) deleted_at: Option<Moment>,
+    /// Since when it may have been soft-deleted: its column may say less than a deletion knows.
+    pub(crate) since: Option<Moment>,
     pub(crate) tenant: Option<String>,
+}
+
+impl RootRow {
+    /// Whether its soft delete is a later one than that of a deletion: somebody had taken that one back.
+    pub(crate) fn is_later(&self, deletion: Moment) -> bool {
+        self.since.is_some_and(|since| since >= deletion)
+    }
 }
 
 /// The values of some columns, column by column.
