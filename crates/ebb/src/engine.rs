@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::audit::{Destination, PeriodKeys, SigningKey, SubjectKey};
+use crate::audit::{self, Destination, PeriodKeys, SigningKey, SubjectKey};
 use crate::expire::sandbox::SandboxState;
 use crate::once::Once;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, At, Change, Expire, Kind, Policy, Resources, Retain, Spec, Stored, Wanted};
-use crate::retain::{self, Asked, Consent, Link};
+use crate::retain::{self, Asked, Consent, Link, MissingColumn};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers};
 use crate::spine::{Node, NodeOptions, Shutdown};
@@ -170,12 +170,34 @@ impl Engine {
 
     /// Looks at the link of a warning; changes nothing.
     pub async fn look_at_link(&self, token: &str) -> Result<Link> {
-        retain::link::look(&self.database, &*self.link_key()?, token).await
+        let key = self.link_key()?;
+        let found = retain::link::look(&self.database, &key, token).await?;
+        self.vouches(&key, &found).await?;
+        Ok(found)
+    }
+
+    /// The token in the link of a deletion's warning, for programs that show the link themselves.
+    pub fn link_token(&self, deletion: uuid::Uuid) -> Result<String> {
+        Ok(retain::link::token(&*self.link_key()?, deletion))
     }
 
     /// Uses the link of a warning. True when this call restored its subject; otherwise what the link is by now.
     pub async fn restore_by_link(&self, token: &str) -> Result<(bool, Link)> {
-        retain::link::restore(&self.database, &*self.link_key()?, token).await
+        let key = self.link_key()?;
+        let (restored, found) = retain::link::restore(&self.database, &key, token).await?;
+        self.vouches(&key, &found).await?;
+        Ok((restored, found))
+    }
+
+    /// A link that is unknown here is not unknown altogether where the other nodes have another key.
+    async fn vouches(&self, key: &SubjectKey, found: &Link) -> Result<()> {
+        if !matches!(found, Link::Unknown) {
+            return Ok(());
+        }
+        let mut tx = self.database.read().await?;
+        let same = audit::same_subject_key(&mut tx, key).await;
+        tx.rollback().await?;
+        same
     }
 
     fn link_key(&self) -> Result<Arc<SubjectKey>> {
@@ -230,6 +252,11 @@ impl Engine {
 
     /// What is wrong with the wanted policies by what the database knows: (position in `wanted`, what is wrong).
     pub async fn check_all(&self, wanted: &[Wanted]) -> Result<Vec<(usize, Error)>> {
+        self.check_with(wanted, &[]).await
+    }
+
+    /// The same as if columns that are missing were there.
+    pub async fn check_with(&self, wanted: &[Wanted], missing: &[MissingColumn]) -> Result<Vec<(usize, Error)>> {
         let mut tx = self.database.read().await?;
         let installed = pg::schema_version(&mut tx).await?.is_some();
         tx.commit().await?;
@@ -237,6 +264,9 @@ impl Engine {
         for (position, want) in wanted.iter().enumerate() {
             // A transaction each: after an error in SQL the next policy would only hear of that.
             let mut tx = self.database.read().await?;
+            for column in missing.iter().filter(|column| column.policy == want.name) {
+                column.add(&mut tx).await?;
+            }
             let checked = match installed {
                 true => self.check(&mut tx, &want.policy, Some(wanted)).await,
                 false => check_names(&mut tx, &want.policy).await,

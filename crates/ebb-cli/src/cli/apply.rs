@@ -47,6 +47,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             miss_no_key(context).await?;
         }
         create_keys(context)?;
+        if args.new_subject_key {
+            replace_key(context, &context.by(args.by.as_deref())).await?;
+        }
+    }
+    if !args.dry_run && args.create_columns {
+        // As if the columns were there: nothing is added for policies that are refused for another reason.
+        let missing = context.engine.missing_columns(&wanted).await?;
+        if !missing.is_empty() && context.engine.missing_indexes(&wanted).await?.is_empty() {
+            refuse(context, context.engine.check_with(&wanted, &missing).await?)?;
+        }
     }
     // Before the check, which refuses a policy without its columns, and a large table without its index.
     if !columns(context, &wanted, &args).await? || !indexes(context, &wanted, &args).await? {
@@ -230,21 +240,36 @@ async fn miss_no_key(context: &Context) -> Result<()> {
     let path = context.config.audit.subject_key.as_ref().and_then(|secret| secret.path());
     let Some(path) = path.filter(|path| !path.exists()) else { return Ok(()) };
     let mut tx = context.begin().await?;
-    let known = audit::any_erasure(&mut tx).await?;
+    let known = audit::known_subject_key(&mut tx).await?;
+    let used = known.is_some() || audit::any_erasure(&mut tx).await?;
     tx.rollback().await?;
-    match known {
-        false => Ok(()),
-        true => Err(Error::refused(format!(
-            "the subject key {} is not here, and erasures of this database are on record under it",
-            path.display()
-        ))
-        .with_hint("put it back from where it is kept; if it is lost for good: --new-subject-key")),
+    if !used {
+        return Ok(());
     }
+    let which = known.map_or(String::new(), |(key_id, used_by)| format!(" ({key_id}, first used by {used_by})"));
+    Err(Error::refused(format!(
+        "the subject key {} is not here, and this database's pseudonyms and links are made with it{which}",
+        path.display()
+    ))
+    .with_hint("put it back from where it is kept; if it is lost for good: --new-subject-key"))
+}
+
+/// The subject key that is here is the database's from now on, as somebody says who knows that the former one is lost.
+async fn replace_key(context: &Context, by: &str) -> Result<()> {
+    let path = context.config.audit.subject_key.as_ref().and_then(|secret| secret.path());
+    let Some(path) = path else { return Ok(()) };
+    let mut tx = context.begin().await?;
+    audit::replace_subject_key(&mut tx, &SubjectKey::load(path)?, by).await?;
+    tx.commit().await?;
+    Ok(())
 }
 
 /// Checks the policies of the file against the database; what is wrong is told at its line, all of it at once.
 pub(crate) async fn check(context: &Context, wanted: &[Wanted]) -> Result<()> {
-    let wrong = context.engine.check_all(wanted).await?;
+    refuse(context, context.engine.check_all(wanted).await?)
+}
+
+fn refuse(context: &Context, wrong: Vec<(usize, Error)>) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
     }

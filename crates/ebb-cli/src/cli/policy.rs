@@ -93,7 +93,7 @@ pub(crate) struct OverrideArgs {
     /// Take the override away.
     #[arg(long, conflicts_with_all = ["retention", "warn_before", "texts", "disable"])]
     unset: bool,
-    /// Agree to what the change makes due.
+    /// Agree to what the change makes due, and to a tenant that has no rows yet.
     #[arg(long, short)]
     yes: bool,
     /// Who makes the change, for history and audit.
@@ -564,6 +564,7 @@ mod tests {
             stopped: None,
             changed_at: Moment::from_micros(0),
             changed_by: "me".into(),
+            written_by: None,
         }
     }
 

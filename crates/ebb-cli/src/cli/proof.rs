@@ -110,7 +110,10 @@ async fn record(context: &Context, tx: &mut PgConnection, args: &ReceiptArgs) ->
             _ => return Err(Error::usage(format!("{id:?} is neither a record nor a deletion"))),
         },
         (None, Some(policy), Some(subject)) => {
-            let pseudonym = retain::pseudonym(&subject_key(context)?, policy, subject);
+            let key = subject_key(context)?;
+            audit::same_subject_key(tx, &key).await?;
+            let id = retain::named(tx, policy, subject).await?;
+            let pseudonym = retain::pseudonym(&key, policy, &id);
             audit::erasure_of(tx, &pseudonym).await?
         }
         _ => return Err(Error::usage("say which: an id, or --policy and --subject")),

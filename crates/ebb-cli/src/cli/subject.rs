@@ -66,11 +66,16 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
     let mut tx = context.begin().await?;
     let due = retain::delete(&mut tx, policy, id, &context.by(by.as_deref())).await?;
     if args.dry_run {
-        say!("would be soft-deleted now, and erased {}", when(due));
+        match retain::observes(&mut tx, policy).await? {
+            true => say!("would be soft-deleted now; {}", only_observes(policy)),
+            false => say!("would be soft-deleted now, and erased {}", when(due)),
+        }
         return Ok(Outcome::Done);
     }
+    let observes = retain::observes(&mut tx, policy).await?;
     tx.commit().await?;
     match due == Moment::INFINITY {
+        _ if observes => say!("soft-deleted; {}", only_observes(policy)),
         true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {id}"),
         false => say!("soft-deleted; it will be erased {}", when(due)),
     }
@@ -86,12 +91,19 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     let mut tx = context.begin().await?;
     let due = retain::request_erasure(&mut tx, policy, id, &context.by(by.as_deref())).await?;
     if args.dry_run {
-        say!("would be erased {}", when(due));
+        match retain::observes(&mut tx, policy).await? {
+            true => say!("would be noted; {}", only_observes(policy)),
+            false => say!("would be erased {}", when(due)),
+        }
         return Ok(Outcome::Done);
     }
+    let observes = retain::observes(&mut tx, policy).await?;
+    let held = retain::held(&mut tx, policy, id).await?.is_some();
     tx.commit().await?;
     match due == Moment::INFINITY {
-        true => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
+        _ if observes => say!("noted; {}", only_observes(policy)),
+        true if held => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
+        true => say!("it will not be erased as things stand: ebb show {policy} {id}"),
         false => say!("it will be erased {}, by the next run: ebb trigger {policy}:erase", when(due)),
     }
     Ok(Outcome::Done)
@@ -133,8 +145,18 @@ pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
     let mut tx = context.begin().await?;
     retain::hold(&mut tx, policy, id, &args.reason, args.until.as_deref(), &context.by(by.as_deref())).await?;
+    // Another hold may be longer than this one.
+    let until = retain::held(&mut tx, policy, id).await?.and_then(|hold| hold.until);
     tx.commit().await?;
-    say!("on hold; nothing of it goes, by this policy or any other, until: ebb release {policy} {id}");
+    match until {
+        Some(until) => {
+            let until = output::time(until);
+            say!(
+                "on hold until {until}; nothing of it goes before, by this policy or any other; to end it sooner: ebb release {policy} {id}"
+            );
+        }
+        None => say!("on hold; nothing of it goes, by this policy or any other, until: ebb release {policy} {id}"),
+    }
     Ok(Outcome::Done)
 }
 
@@ -251,6 +273,10 @@ async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
         say!("there may be more");
     }
     Ok(Outcome::Done)
+}
+
+fn only_observes(policy: &str) -> String {
+    format!("nothing is erased while {policy} only observes: ebb policy set {policy} mode=enforce")
 }
 
 fn when(moment: Moment) -> String {

@@ -24,8 +24,7 @@ impl Demo<'_> {
             return Ok(false);
         }
         say!("accounts: {} people heard that their account will be erased; a court holds one more", DELETED - 1);
-        let link = store::link(database, "1").await?;
-        let token = link.rsplit('/').next().unwrap_or_default();
+        let token = self.context.engine.link_token(store::link(database, "1").await?)?;
         let answer = post(address, &format!("/restore/{token}")).await?;
         if !answer.starts_with("HTTP/1.1 200") {
             return Err(Error::failed(format!("the restore link answered {answer:?}")));

@@ -159,8 +159,8 @@ pub(crate) async fn deletions(database: &Database) -> Result<Deletions> {
     Ok(sqlx::query_as(include_str!("sql/deletions.sql")).persistent(false).fetch_one(&mut *tx).await?)
 }
 
-/// The link in the warning of one person.
-pub(crate) async fn link(database: &Database, person: &str) -> Result<String> {
+/// The deletion that the link in one person's warning is for.
+pub(crate) async fn link(database: &Database, person: &str) -> Result<uuid::Uuid> {
     let mut tx = database.read().await?;
     let sql = include_str!("sql/link.sql");
     Ok(sqlx::query_scalar(sql).persistent(false).bind(person).fetch_one(&mut *tx).await?)

@@ -117,7 +117,7 @@ struct ChangeQuery {
     /// Change nothing; answer what would be due.
     #[serde(default)]
     dry_run: bool,
-    /// Subjects may become due by the change.
+    /// Subjects may become due by the change, and the tenant may have no rows yet.
     #[serde(default)]
     confirm: bool,
 }
@@ -143,7 +143,7 @@ struct TenantAnswer {
     responses(
         (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer),
         (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Below the floor, or subjects would be due and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Below the floor, or subjects would be due or the tenant has no rows and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "A term or a text cannot be", body = Problem, content_type = "application/problem+json"),
     ),
@@ -219,6 +219,8 @@ async fn change(
     let mut tx = surface.engine.database().read().await?;
     let changed = retain::set_override_at(&mut tx, &of.name, &of.tenant, change, expected, confirmed, by).await;
     let (version, due_before, due_after) = changed.map_err(|error| match error.hint() {
+        Some(hint) if hint.contains("yet to come") => Problem::from(error)
+            .hint("look whether it is written like that; for a tenant that is yet to come send confirm=true"),
         Some(hint) if hint.contains("--yes") => Problem::from(error).hint("send confirm=true to let them go"),
         _ => error.into(),
     })?;

@@ -41,6 +41,36 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     let shown = shell.ok(&["show", "people", "1"]);
     assert!(shown.contains("deleted by ann") && shown.contains("hold by legal: court"), "{shown}");
     assert!(shell.fails(2, &["show", "nobody"]).contains("is not about subjects"));
+    // What will not happen is not promised.
+    assert!(
+        shell.fails(1, &["policy", "override", "people", "acne", "--disable"]).contains("no row of public.people has")
+    );
+    shell.ok(&["policy", "override", "people", "acme", "--disable"]);
+    assert!(shell.ok(&["erase", "people", "2", "--yes"]).contains("it will not be erased as things stand"));
+    shell.ok(&["policy", "override", "people", "acme", "--unset", "--yes"]);
+    shell.ok(&["policy", "set", "people", "mode=observe"]);
+    assert!(shell.ok(&["erase", "people", "2", "--yes"]).contains("nothing is erased while people only observes"));
+    let held = shell.ok(&["hold", "people", "2", "--reason", "court", "--until", "2099-01-01"]);
+    assert!(held.contains("on hold until 2099-01-01"), "{held}");
+}
+
+#[tokio::test]
+async fn apply_adds_no_column_for_a_policy_that_it_refuses_and_uninstall_takes_its_own_trigger() {
+    let db = database().await;
+    db.execute(
+        "CREATE TABLE users (id bigint PRIMARY KEY, email text); CREATE TABLE orders (user_id bigint REFERENCES users)",
+    )
+    .await;
+    let policy = "[[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\nmark_at_once = true\n";
+    let shell = Shell::new(&db, policy);
+    assert!(shell.fails(2, &["apply", "--yes", "--create-columns"]).contains("public.orders"));
+    let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'users'::regclass AND attnum > 0";
+    assert_eq!(db.scalar::<i64>(columns).await, 2, "nothing was added");
+    db.execute("DROP TABLE orders").await;
+    shell.ok(&["apply", "--yes", "--create-columns"]);
+    assert_eq!(db.scalar::<i64>(columns).await, 3);
+    shell.ok(&["uninstall", "--yes"]);
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'users'::regclass").await, 0);
 }
 
 #[tokio::test]
@@ -109,6 +139,11 @@ async fn the_seven_policies_and_one_subject() {
 async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     shell.ok(&["run", "--once", "--only", "audit:seal"]);
     let receipt = shell.ok(&["audit", "receipt", "--policy", "user_accounts", "--subject", "1"]);
+    assert_eq!(
+        shell.ok(&["audit", "receipt", "--policy", "user_accounts", "--subject", " 01"]),
+        receipt,
+        "any spelling"
+    );
     let verify = ["audit", "verify-receipt", "receipt.json", "--key", "ebb-audit.key.pub"];
     shell.write("receipt.json", &receipt);
     assert!(shell.ok(&verify).contains("verified: erase by policy user_accounts"), "{receipt}");
@@ -189,9 +224,16 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     // From a place without the key nothing that went could be matched: a new one is made only when asked for.
     let elsewhere = Shell::new(db, &shell.read("ebb.toml"));
     assert!(
-        elsewhere.fails(1, &["apply", "--yes"]).contains("is not here, and erasures of this database are on record")
+        elsewhere
+            .fails(1, &["apply", "--yes"])
+            .contains("is not here, and this database's pseudonyms and links are made with it")
     );
     elsewhere.ok(&["apply", "--yes", "--force", "--new-subject-key"]);
+    // From then on the former key is the wrong one.
+    let receipt = ["audit", "receipt", "--policy", "user_accounts", "--subject", "1"];
+    assert!(shell.fails(1, &receipt).contains("is not the one that this database's pseudonyms"));
+    assert!(elsewhere.fails(2, &receipt).contains("nothing on record says"));
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'subject_key'").await, 1);
     assert!(shell.ok(&["trigger", "user_accounts:warn"]).contains("triggered"));
 }
 

@@ -171,6 +171,11 @@ impl SubjectKey {
         Self(bytes)
     }
 
+    /// What tells it from others and gives nothing away: the first 16 hex digits of what it makes of a text that is no id.
+    pub fn key_id(&self) -> String {
+        hex::encode(&self.pseudonym(b"ebb subject key\0\0")[..8])
+    }
+
     /// HMAC-SHA-256: the same id always has the same pseudonym, and without the key nobody can tell which.
     pub fn pseudonym(&self, id: &[u8]) -> Hash {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");

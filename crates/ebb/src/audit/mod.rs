@@ -5,6 +5,7 @@
 //! transaction that may still commit; nothing in the database vouches for itself: keys and latest seal come from outside.
 
 mod key;
+mod known;
 mod merkle;
 mod moment;
 mod period;
@@ -17,6 +18,7 @@ mod verify;
 pub(crate) mod work;
 
 pub use key::{SigningKey, SubjectKey, TrustedKeys};
+pub use known::{known_subject_key, replace_subject_key, same_subject_key, use_subject_key};
 pub use merkle::{Hash, Tree, inclusion_proof, leaf_hash, root, verify_inclusion};
 pub use moment::Moment;
 pub(crate) use period::ClosingKey;

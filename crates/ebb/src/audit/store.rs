@@ -1,4 +1,4 @@
-//! The audit's SQL. Invariant: nothing here updates or deletes.
+//! The audit's SQL. Invariant: nothing here updates or deletes a record.
 
 use futures_util::{Stream, TryStreamExt};
 use sqlx::postgres::PgRow;
@@ -222,4 +222,18 @@ pub(super) async fn erasure_of(tx: &mut PgConnection, subject: &Hash) -> Result<
 
 pub(super) async fn erasure_by_deletion(tx: &mut PgConnection, deletion: uuid::Uuid) -> Result<Option<i64>> {
     Ok(sql!("erasure_by_deletion" scalar i64).bind(deletion.to_string()).fetch_optional(tx).await?)
+}
+
+pub(super) async fn use_subject_key(tx: &mut PgConnection, key_id: &str) -> Result<()> {
+    sql!("use_subject_key").bind(key_id).execute(tx).await?;
+    Ok(())
+}
+
+pub(super) async fn known_subject_key(tx: &mut PgConnection) -> Result<Option<(String, String)>> {
+    Ok(sql!("known_subject_key" as (String, String)).fetch_optional(tx).await?)
+}
+
+pub(super) async fn replace_subject_key(tx: &mut PgConnection, key_id: &str, by: &str) -> Result<()> {
+    sql!("replace_subject_key").bind(key_id).bind(by).execute(tx).await?;
+    Ok(())
 }

@@ -167,11 +167,11 @@ impl Engine {
             collect(&mut findings, "policies", work::stopped(self, &stored).await)?;
             collect(&mut findings, "work", work::held_up(self).await)?;
             collect(&mut findings, "work", work::stuck(self).await)?;
-            collect(&mut findings, "subjects", subjects::subjects(self, &stored).await)?;
             collect(&mut findings, "runway", partitions::partitions(self, &stored).await)?;
             collect(&mut findings, "nodes", work::nodes(self).await)?;
             collect(&mut findings, "audit", work::audit(self).await)?;
         }
+        collect(&mut findings, "subjects", subjects::subjects(self, &stored, &questions.wanted, migrated).await)?;
         collect(&mut findings, "tables", tables::tables(self, &policies, migrated).await)?;
         if migrated {
             collect(&mut findings, "interval", tables::intervals(self, &policies).await)?;

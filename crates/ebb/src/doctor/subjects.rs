@@ -1,22 +1,33 @@
 //! Subjects: schemas that erasing cannot handle or should not trust, trees that changed, subjects that are stuck.
 
 use super::{Finding, Fix};
-use crate::policy::{Policy, Stored};
-use crate::{Engine, Result, retain};
+use crate::plan::{followed, retained};
+use crate::policy::{Stored, Wanted};
+use crate::retain::{self, Surroundings};
+use crate::{Engine, Result};
 
-/// What stands in the way of retain policies.
-pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<Finding>> {
+/// What stands in the way of retain policies: of those that the database has, and of those that only the file has yet.
+pub(super) async fn subjects(
+    engine: &Engine,
+    stored: &[Stored],
+    wanted: &[Wanted],
+    installed: bool,
+) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut looked = 0;
-    for stored in stored.iter().filter(|stored| stored.enabled) {
-        let Ok(Policy::Retain(policy)) = stored.policy() else { continue };
+    let new: Vec<Wanted> =
+        wanted.iter().filter(|want| !stored.iter().any(|stored| stored.name == want.name)).cloned().collect();
+    let planned = retained(&new, stored);
+    let among = Surroundings { installed, planned: &planned };
+    for policy in planned.iter().filter(|policy| policy.enabled) {
+        let name = policy.name.as_str();
         let mut tx = engine.database().read().await?;
-        let plan = match retain::plan(&mut tx, &policy).await {
+        let plan = match retain::plan(&mut tx, policy, among).await {
             Ok(Some(plan)) => plan,
             Ok(None) => continue,
             Err(error) if error.is_unavailable() => return Err(error),
             Err(error) => {
-                findings.push(super::unable("subjects", Some(&stored.name), &error));
+                findings.push(super::unable("subjects", Some(name), &error));
                 continue;
             }
         };
@@ -24,8 +35,8 @@ pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<F
         for found in plan.findings {
             let evidence = format!("{}: {}", found.table, found.message);
             let finding = match found.refuses {
-                true => Finding::fail("subjects", Some(&stored.name), evidence),
-                false => Finding::warn("subjects", Some(&stored.name), evidence),
+                true => Finding::fail("subjects", Some(name), evidence),
+                false => Finding::warn("subjects", Some(name), evidence),
             };
             findings.push(match found.fix {
                 Some(fix) if fix.starts_with("CREATE ") || fix.starts_with("ALTER ") => {
@@ -35,19 +46,33 @@ pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<F
                 None => finding,
             });
         }
-        if retain::lacks_trigger(&mut tx, &policy).await.unwrap_or(false) {
+        let applied = stored.iter().any(|stored| stored.name == name);
+        if applied && retain::lacks_trigger(&mut tx, policy).await.unwrap_or(false) {
             let evidence = "`mark_at_once`: its trigger is not there or is switched off; soft deletes are noticed every `mark_every`";
-            findings.push(Finding::warn("subjects", Some(&stored.name), evidence).fix(Fix::command("ebb apply")));
+            findings.push(Finding::warn("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
+        }
+        if applied {
+            findings.extend(astray(retain::astray(&mut tx, policy).await?, name));
         }
         if !plan.unapproved.is_empty() {
             let evidence = format!("its tree is not the approved one: {}", plan.unapproved.join("; "));
-            findings.push(Finding::fail("subjects", Some(&stored.name), evidence).fix(Fix::command("ebb apply")));
+            findings.push(Finding::fail("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
         }
     }
     if looked == 0 {
         return Ok(findings);
     }
+    if !installed {
+        if findings.is_empty() {
+            findings.push(Finding::ok("subjects", "every tree can be erased"));
+        }
+        return Ok(findings);
+    }
     let mut tx = engine.database().read().await?;
+    for below in retain::below_floors(&mut tx, &followed(&new, stored)).await? {
+        let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
+        findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
+    }
     for (policy, count, error) in retain::stuck(&mut tx).await? {
         let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));
         let evidence = format!("{count} subjects could not be erased{last}");
@@ -64,4 +89,35 @@ pub(super) async fn subjects(engine: &Engine, stored: &[Stored]) -> Result<Vec<F
         findings.push(Finding::ok("subjects", "every tree can be erased, and no subject is stuck"));
     }
     Ok(findings)
+}
+
+/// Holds and deletions that were left behind.
+fn astray(astray: retain::Astray, policy: &str) -> Vec<Finding> {
+    let some = |ids: &[String]| {
+        let more = if ids.len() > 5 { ", …" } else { "" };
+        format!("{}{more}", ids.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", "))
+    };
+    let mut findings = Vec::new();
+    if !astray.held.is_empty() {
+        let evidence = format!(
+            "{} on hold whose row is not there ({}): the application changed its key or deleted it, and the hold did not follow",
+            astray.held.len(),
+            some(&astray.held)
+        );
+        let fix = format!(
+            "ebb hold {policy} ID for whom it is about by now, then ebb release {policy} {}; mark_at_once = true lets holds follow",
+            astray.held[0]
+        );
+        findings.push(Finding::fail("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
+    }
+    if !astray.open.is_empty() {
+        let evidence = format!(
+            "{} with an open deletion whose row is not there ({}): the application changed its key or deleted it",
+            astray.open.len(),
+            some(&astray.open)
+        );
+        let fix = "a deletion is closed when it is due; marking finds whoever is soft-deleted under another key";
+        findings.push(Finding::warn("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
+    }
+    findings
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use sqlx::PgConnection;
+
 use super::{Action, Finding, Fix, Severity};
-use crate::audit::{self, BlockerKind, Moment};
+use crate::audit::{self, BlockerKind, Moment, SubjectKey};
 use crate::plan::{interval, words};
 use crate::policy::Stored;
 use crate::status::{self, PolicyRow, UnitRow, since};
@@ -160,6 +162,7 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
             findings.push(Finding::fail("audit", Some(&about), evidence).fix(Fix::advice(fix)));
         }
     }
+    findings.extend(subject_key(engine, &mut tx).await?);
     tx.rollback().await?;
     match &engine.keys().signing {
         None => {
@@ -191,4 +194,27 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
         });
     }
     Ok(findings)
+}
+
+/// Whether the subject key here is the one that the database knows.
+async fn subject_key(engine: &Engine, connection: &mut PgConnection) -> Result<Option<Finding>> {
+    let Some(path) = &engine.keys().subject else { return Ok(None) };
+    let Some((known, used_by)) = audit::known_subject_key(connection).await? else { return Ok(None) };
+    if !path.exists() {
+        let text = format!(
+            "the subject key {} is not there; the database knows {known}, first used by {used_by}",
+            path.display()
+        );
+        let hint = "a node needs it to erase and to warn: put it in place, the same for every node";
+        return Ok(Some(Finding::warn("audit", None, text).fix(Fix::advice(hint))));
+    }
+    let checked = match SubjectKey::load(path) {
+        Ok(key) => audit::same_subject_key(connection, &key).await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Err(error) if error.is_unavailable() => Err(error),
+        Err(error) => Ok(Some(super::unable("audit", None, &error))),
+        Ok(()) => Ok(None),
+    }
 }

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use super::brake::{self, Verdict};
 use super::{Sweep, store};
-use crate::audit::SubjectKey;
+use crate::audit::{self, SubjectKey};
 use crate::gate;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
@@ -64,6 +64,9 @@ impl ExpireWork {
                 policy.name
             ))
             .with_hint("set subject_key in [audit] to the key that the other nodes have"));
+        }
+        if let Some(key) = key.as_ref().filter(|_| policy.audit == AuditDetail::Rows) {
+            audit::use_subject_key(connection, key).await?;
         }
         let mut sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
         if self.shared.stored.is_some() {

@@ -55,7 +55,9 @@ const MIGRATIONS: &[Migration] = migrations![
     27 "0027_proven",
     28 "0028_again",
     29 "0029_terms",
-    30 "0030_parts",
+    30 "0030_key",
+    31 "0031_told",
+    32 "0032_parts",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

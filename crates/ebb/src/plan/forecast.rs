@@ -8,14 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use super::{Swept, store, survey, to_be_active};
+use super::{Swept, retained, store, survey, to_be_active};
 use crate::audit::Moment;
 use crate::expire::due::Clock;
 use crate::expire::store::Target;
 use crate::pg::Guard;
 use crate::pg::catalog::{self, Leaf, Table};
-use crate::policy::{Expire, Policy, Retain, Wanted};
-use crate::retain::OwnTerms;
+use crate::policy::{Expire, Retain, Wanted};
+use crate::retain::{OwnTerms, Surroundings};
 use crate::{Engine, Result, expire, retain};
 
 /// All counting of one forecast takes no longer than about this.
@@ -57,7 +57,9 @@ impl Engine {
     /// How many rows fall due on each of the days that follow a moment.
     pub async fn forecast(&self, wanted: &[Wanted], from: Timestamp, days: u32) -> Result<Vec<Forecast>> {
         let mut tx = self.database().read().await?;
-        let stored = match crate::pg::schema_version(&mut tx).await? {
+        let version = crate::pg::schema_version(&mut tx).await?;
+        let migrated = version == Some(crate::pg::latest_version());
+        let stored = match version {
             Some(_) => crate::policy::store::all(&mut tx).await?,
             None => Vec::new(),
         };
@@ -86,26 +88,33 @@ impl Engine {
             }
             forecasts.push(forecast);
         }
-        for stored in stored.iter().filter(|stored| stored.is_active()) {
-            if let Ok(Policy::Retain(policy)) = stored.policy()
-                && policy.subjects().is_some()
-            {
-                forecasts.push(self.subjects_ahead(&policy, from, days).await?);
-            }
+        let planned = retained(wanted, &stored);
+        let among = Surroundings { installed: migrated, planned: &planned };
+        let stopped = |name: &str| stored.iter().any(|stored| stored.name == name && stored.stopped.is_some());
+        let runs = |policy: &&Retain| policy.enabled && policy.subjects().is_some() && !stopped(policy.name.as_str());
+        for policy in planned.iter().filter(runs) {
+            forecasts.push(self.subjects_ahead(policy, from, days, among).await?);
         }
         Ok(forecasts)
     }
 
-    /// Subjects fall due by their deletions, which are counted; each is a row of the root table.
-    async fn subjects_ahead(&self, policy: &Retain, from: Timestamp, days: u32) -> Result<Forecast> {
+    /// Subjects fall due by their deletions and, where nobody has opened one yet, by their soft delete; each is a row of the
+    /// root table.
+    async fn subjects_ahead(
+        &self,
+        policy: &Retain,
+        from: Timestamp,
+        days: u32,
+        among: Surroundings<'_>,
+    ) -> Result<Forecast> {
         let mut tx = self.database().read().await?;
-        let due = retain::forecast(&mut tx, policy.name.as_str(), from.into(), days).await?;
+        let (due, complete) = retain::forecast(&mut tx, policy, (from.into(), days), among).await?;
         // A table that is gone has rows of no size.
         let bytes_per_row = retain::bytes_per_row(&mut tx, policy).await.unwrap_or(0.0);
         tx.rollback().await?;
         let day = |(at, rows): (usize, &u64)| {
             let end = from.saturating_add(SignedDuration::from_hours(24 * (at as i64 + 1))).unwrap_or(Timestamp::MAX);
-            Day { until: end.into(), rows: *rows, bytes: (*rows as f64 * bytes_per_row) as u64, exact: true }
+            Day { until: end.into(), rows: *rows, bytes: (*rows as f64 * bytes_per_row) as u64, exact: complete }
         };
         Ok(Forecast {
             policy: policy.name.to_string(),

@@ -15,9 +15,9 @@ use serde::Serialize;
 use crate::audit::Moment;
 use crate::expire::due::Clock;
 use crate::policy::{
-    self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Stored, Wanted, human,
+    self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Retain, Stored, Wanted, human,
 };
-use crate::retain::{ByAge, MadeDue, MissingColumn, TreePlan};
+use crate::retain::{ByAge, MadeDue, MissingColumn, Surroundings, TreePlan};
 use crate::{Engine, Error, Result, pg};
 pub use forecast::{Day, Forecast};
 pub(crate) use newly::made_due;
@@ -150,7 +150,16 @@ impl Engine {
             plan.problems.extend(problem);
             policies.push(plan);
         }
-        let trees = if migrated { self.plan_trees(wanted, &background.stored).await? } else { Vec::new() };
+        let mut tx = self.database().read().await?;
+        for below in crate::retain::below_floors(&mut tx, &followed(wanted, &background.stored)).await? {
+            let problem = Problem { message: below.to_string(), fix: None, refused: false };
+            policies
+                .iter_mut()
+                .filter(|plan| plan.policy == below.policy)
+                .for_each(|plan| plan.problems.push(problem.clone()));
+        }
+        tx.rollback().await?;
+        let trees = self.plan_trees(wanted, &background.stored, migrated).await?;
         let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
         Ok(Plan { at, schema_version, changes, policies, trees, made_due })
     }
@@ -189,17 +198,17 @@ impl Engine {
     }
 
     /// The trees of retain policies, as the file has them or, where it does not, the database.
-    async fn plan_trees(&self, wanted: &[Wanted], stored: &[Stored]) -> Result<Vec<TreePlan>> {
-        let in_file = wanted.iter().map(|want| want.policy.clone());
-        let missing =
-            |stored: &&Stored| !wanted.iter().any(|want| want.kind == stored.kind && want.name == stored.name);
-        let others =
-            stored.iter().filter(|stored| stored.enabled).filter(missing).filter_map(|stored| stored.policy().ok());
+    async fn plan_trees(&self, wanted: &[Wanted], stored: &[Stored], installed: bool) -> Result<Vec<TreePlan>> {
+        let planned = retained(wanted, stored);
+        let among = Surroundings { installed, planned: &planned };
         let mut trees = Vec::new();
-        for policy in in_file.chain(others) {
-            let Policy::Retain(retain) = policy else { continue };
+        for retain in planned.iter().filter(|retain| retain.subjects().is_some()) {
             let mut tx = self.database().read().await?;
-            trees.extend(crate::retain::plan(&mut tx, &retain).await?);
+            match crate::retain::plan(&mut tx, retain, among).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => trees.push(TreePlan::refused(retain, &error)),
+                Ok(tree) => trees.extend(tree),
+            }
         }
         Ok(trees)
     }
@@ -431,6 +440,24 @@ fn to_be_active(wanted: &[Wanted], stored: &[Stored]) -> Vec<Swept> {
         .iter()
         .filter(|have| have.is_active() && !wanted.iter().any(|want| want.kind == have.kind && want.name == have.name));
     of_file.chain(only_stored.filter_map(|have| have.policy().ok())).filter_map(Swept::of).collect()
+}
+
+/// The policies that nodes follow once the file is applied, and those that they follow until then.
+pub(crate) fn followed(wanted: &[Wanted], stored: &[Stored]) -> Vec<Policy> {
+    let of_file = wanted.iter().map(|want| want.policy.clone());
+    let missing = |stored: &&Stored| !wanted.iter().any(|want| want.kind == stored.kind && want.name == stored.name);
+    let others =
+        stored.iter().filter(|stored| stored.enabled).filter(missing).filter_map(|stored| stored.policy().ok());
+    of_file.chain(others).collect()
+}
+
+/// Those of them that retain.
+pub(crate) fn retained(wanted: &[Wanted], stored: &[Stored]) -> Vec<Retain> {
+    let retain = |policy| match policy {
+        Policy::Retain(retain) => Some(retain),
+        _ => None,
+    };
+    followed(wanted, stored).into_iter().filter_map(retain).collect()
 }
 
 fn next_run(policy: &Expire, at: Moment, known: Option<&Known>) -> Option<Moment> {

@@ -69,7 +69,8 @@ pub fn difference(wanted: &[Wanted], stored: &[Stored]) -> Vec<Change> {
             continue;
         };
         let keys = keys_that_differ(&have.spec, &want.spec);
-        let overwrites = (have.source == "runtime" && !keys.is_empty()).then(|| have.changed_by.clone());
+        let overwrites = (have.source == "runtime" && !keys.is_empty())
+            .then(|| have.written_by.as_ref().unwrap_or(&have.changed_by).clone());
         if !keys.is_empty() || have.enabled != want.policy.enabled() {
             changes.push(change(want.kind, &want.name, ChangeAction::Update, keys, overwrites));
         } else if have.stopped.is_some() {
@@ -78,7 +79,8 @@ pub fn difference(wanted: &[Wanted], stored: &[Stored]) -> Vec<Change> {
     }
     for have in stored.iter().filter(|have| have.enabled) {
         if !wanted.iter().any(|want| have.kind == want.kind && have.name == want.name) {
-            let overwrites = (have.source == "runtime").then(|| have.changed_by.clone());
+            let overwrites =
+                (have.source == "runtime").then(|| have.written_by.as_ref().unwrap_or(&have.changed_by).clone());
             changes.push(change(have.kind, &have.name, ChangeAction::Disable, Vec::new(), overwrites));
         }
     }

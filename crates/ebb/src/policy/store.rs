@@ -31,6 +31,10 @@ pub struct Stored {
     pub changed_at: Moment,
     /// By whom, as they said.
     pub changed_by: String,
+    /// Who gave it the keys that it has, at runtime; a node may have stopped it since.
+    #[sqlx(default)]
+    #[serde(skip)]
+    pub written_by: Option<String>,
 }
 
 impl Stored {
@@ -46,6 +50,7 @@ impl Stored {
             stopped: None,
             changed_at: Moment::NEG_INFINITY,
             changed_by: String::new(),
+            written_by: None,
         }
     }
 

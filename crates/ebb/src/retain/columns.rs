@@ -25,6 +25,13 @@ pub struct MissingColumn {
     pub statement: String,
 }
 
+impl MissingColumn {
+    /// Adds it, for as long as the transaction lasts.
+    pub(crate) async fn add(&self, connection: &mut PgConnection) -> Result<()> {
+        store::define(connection, self.statement.clone()).await
+    }
+}
+
 pub(super) async fn missing(connection: &mut PgConnection, policy: &Retain) -> Result<Vec<MissingColumn>> {
     let Some(subjects) = policy.subjects() else { return Ok(Vec::new()) };
     let table = catalog::table(connection, &policy.table).await?;

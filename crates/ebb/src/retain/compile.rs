@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
+use super::keeper::Surroundings;
 use super::store::rows::{self, Root, SoftDelete};
 use super::tree::{self, EdgeAction, Tree, Wishes};
 use super::{graph, keeper, store};
@@ -68,6 +69,17 @@ pub(crate) async fn tree(
     policy: &Retain,
     subjects: &Subjects,
 ) -> Result<(catalog::Table, Tree)> {
+    let among = Surroundings { installed: store::installed(connection).await?, planned: &[] };
+    tree_among(connection, policy, subjects, among).await
+}
+
+/// The same beside policies that are not stored yet, or before there is a place to store them.
+pub(crate) async fn tree_among(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    among: Surroundings<'_>,
+) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
     let mut children = Vec::new();
     for child in &subjects.children {
@@ -77,14 +89,25 @@ pub(crate) async fn tree(
     let mut seeds = vec![table.oid];
     seeds.extend(children.iter().map(|(oid, _)| *oid));
     let graph = graph::read(connection, &seeds).await?;
-    let keepers = keeper::keepers(connection, policy).await?;
+    let keepers = keeper::keepers(connection, policy, among).await?;
     let wishes = Wishes { root: table.oid, children, unnamed: subjects.unnamed, grace: subjects.grace, keepers };
     Ok((table, tree::build(&graph, &wishes)?))
 }
 
 /// Everything that can be wrong with a policy over subjects, by what the database knows.
 pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Compiled> {
-    let (table, tree) = tree(connection, policy, subjects).await?;
+    let among = Surroundings { installed: store::installed(connection).await?, planned: &[] };
+    compile_among(connection, policy, subjects, among).await
+}
+
+/// The same beside policies that are not stored yet, or before there is a place to store them.
+pub(crate) async fn compile_among(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    among: Surroundings<'_>,
+) -> Result<Compiled> {
+    let (table, tree) = tree_among(connection, policy, subjects, among).await?;
     tree.refuse()?;
     let (oid, relation) = (table.oid, &table.relation);
     let deleted_at = catalog::column(connection, relation, oid, &subjects.deleted_at).await?;

@@ -1,13 +1,14 @@
 //! What a change of a retain policy needs somebody to agree to. Invariants: a change that makes something due takes effect
 //! only once that number was seen and agreed to; a floor goes down only with a reason, by an administrator, under whatever
-//! name its policy goes; the subjects of a table have one policy.
+//! name its policy goes, and so does one that another policy over the table does not keep; the subjects of a table have one
+//! policy.
 
 use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::{as_expire, store};
 use crate::pg::catalog;
-use crate::policy::{Kind, Policy, Retain, Stored, Term, Undeliverable, Wanted};
+use crate::policy::{Action, Kind, Policy, Retain, RetainForm, Stored, Term, Undeliverable, Wanted};
 use crate::{Error, Result, plan, policy};
 
 /// What somebody has agreed to.
@@ -102,6 +103,7 @@ impl Asked<'_> {
         wanted: &Policy,
         all: Option<&[Wanted]>,
     ) -> Result<()> {
+        self.covers_others(connection, wanted, all).await?;
         let Policy::Retain(wanted) = wanted else { return Ok(()) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
@@ -114,7 +116,7 @@ impl Asked<'_> {
             let stays = |name: &str| all.is_none_or(|all| all.iter().any(|w| w.kind == Kind::Retain && w.name == name));
             for gone in stored.iter().filter(|stored| !stays(&stored.name)).filter_map(parsed) {
                 if gone.subjects().is_some() == wanted.subjects().is_some()
-                    && same_table(connection, &gone, wanted).await?
+                    && same_table(connection, &gone.table, &wanted.table).await?
                 {
                     self.covers_floor(connection, &gone, wanted).await?;
                 }
@@ -128,20 +130,56 @@ impl Asked<'_> {
         }
     }
 
+    /// Rows that another policy promises to keep go below its floor only for a reason. What was so before was agreed to.
+    async fn covers_others(
+        &self,
+        connection: &mut PgConnection,
+        wanted: &Policy,
+        all: Option<&[Wanted]>,
+    ) -> Result<()> {
+        let Some(sweep) = Sweep::of(wanted) else { return Ok(()) };
+        let before: Vec<Policy> =
+            policy::store::all(connection).await?.iter().filter_map(|stored| stored.policy().ok()).collect();
+        let others: Vec<Policy> = match all {
+            Some(all) => all.iter().map(|other| other.policy.clone()).collect(),
+            None => before.iter().filter(|other| other.enabled()).cloned().collect(),
+        };
+        for below in below(connection, &sweep, &others).await? {
+            let keeper =
+                others.iter().find(|other| matches!(other, Policy::Retain(r) if r.name.as_str() == below.keeper));
+            if before.contains(wanted) && keeper.is_some_and(|keeper| before.contains(keeper)) {
+                continue;
+            }
+            let Below { policy, keeper, floor, .. } = &below;
+            self.justified(connection, below.to_string(), keeper).await?;
+            let mut entry = crate::audit::Entry::new("floor", self.by);
+            entry.policy = Some(policy.clone());
+            entry.details =
+                serde_json::json!({ "from": floor.to_string(), "of": keeper, "reason": self.consent.reason });
+            entry.insert(connection).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what lets a floor go down without a reason, or by anybody but an administrator.
+    async fn justified(&self, connection: &mut PgConnection, what: String, policy: &str) -> Result<()> {
+        if self.consent.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            return Err(Error::refused(what).with_hint("say why: --reason \"…\""));
+        }
+        if !self.admin && !store::is_admin(connection).await? {
+            return Err(Error::refused(format!("lowering the floor of policy {policy} needs role admin"))
+                .with_hint("do it as a member of the role that owns the ebb schema"));
+        }
+        Ok(())
+    }
+
     async fn covers_floor(&self, connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
         let Some(floor) = before.floor else { return Ok(()) };
         if wanted.floor.is_some_and(|wanted| wanted.approximate() >= floor.approximate()) {
             return Ok(());
         }
         let (old, name) = (before.name.as_str(), wanted.name.as_str());
-        if self.consent.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            return Err(Error::refused(format!("the floor {floor} of policy {old} would go down"))
-                .with_hint("say why: --reason \"…\""));
-        }
-        if !self.admin && !store::is_admin(connection).await? {
-            return Err(Error::refused(format!("lowering the floor of policy {old} needs role admin"))
-                .with_hint("do it as a member of the role that owns the ebb schema"));
-        }
+        self.justified(connection, format!("the floor {floor} of policy {old} would go down"), old).await?;
         let mut entry = crate::audit::Entry::new("floor", self.by);
         entry.policy = Some(name.to_owned());
         entry.details = serde_json::json!({
@@ -155,12 +193,84 @@ impl Asked<'_> {
     }
 }
 
-async fn same_table(connection: &mut PgConnection, one: &Retain, other: &Retain) -> Result<bool> {
-    if one.table == other.table {
+/// A policy that takes rows by their time.
+struct Sweep {
+    name: String,
+    table: String,
+    column: String,
+    /// The shortest that a row may stay after that time.
+    term: Term,
+}
+
+impl Sweep {
+    fn of(policy: &Policy) -> Option<Self> {
+        let (name, table, column, term) = match policy {
+            Policy::Expire(expire) if expire.enabled && expire.action == Action::Delete => {
+                let term = expire.older_than.unwrap_or(Term::seconds(0));
+                (expire.name.to_string(), &expire.table, &expire.column, term)
+            }
+            Policy::Retain(retain) if retain.enabled => {
+                let RetainForm::Direct(direct) = &retain.form else { return None };
+                let floor = retain.floor.unwrap_or(Term::seconds(0));
+                let term = if retain.tenant_override { floor } else { direct.older_than };
+                (retain.name.to_string(), &retain.table, &direct.column, term)
+            }
+            _ => return None,
+        };
+        Some(Self { name, table: table.clone(), column: column.clone(), term })
+    }
+}
+
+/// A policy that takes rows which another one promises to keep.
+#[derive(Debug, Clone)]
+pub(crate) struct Below {
+    pub(crate) policy: String,
+    table: String,
+    keeper: String,
+    floor: Term,
+}
+
+impl std::fmt::Display for Below {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { policy, table, keeper, floor } = self;
+        write!(f, "policy {policy} takes rows of {table} that policy {keeper} keeps: its floor {floor} would not hold")
+    }
+}
+
+/// The floors over its table that a sweep does not keep.
+async fn below(connection: &mut PgConnection, sweep: &Sweep, others: &[Policy]) -> Result<Vec<Below>> {
+    let mut found = Vec::new();
+    for other in others {
+        let Policy::Retain(other) = other else { continue };
+        let Some(floor) = other.floor.filter(|_| other.enabled && other.name.as_str() != sweep.name) else { continue };
+        let from = match &other.form {
+            RetainForm::Direct(direct) => &direct.column,
+            RetainForm::Subjects(subjects) => &subjects.deleted_at,
+        };
+        let keeps = *from == sweep.column && sweep.term.approximate() >= floor.approximate();
+        if !keeps && same_table(connection, &other.table, &sweep.table).await? {
+            let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), other.name.to_string());
+            found.push(Below { policy, table, keeper, floor });
+        }
+    }
+    Ok(found)
+}
+
+/// The floors that other policies of these do not keep.
+pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Policy]) -> Result<Vec<Below>> {
+    let mut found = Vec::new();
+    for sweep in policies.iter().filter_map(Sweep::of) {
+        found.extend(below(connection, &sweep, policies).await?);
+    }
+    Ok(found)
+}
+
+async fn same_table(connection: &mut PgConnection, one: &str, other: &str) -> Result<bool> {
+    if one == other {
         return Ok(true);
     }
     let mut oids = Vec::new();
-    for table in [&one.table, &other.table] {
+    for table in [one, other] {
         match catalog::table(connection, table).await {
             Ok(table) => oids.push(table.oid),
             Err(error) if error.is_config() => return Ok(false),

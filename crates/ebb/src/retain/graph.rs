@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 /// Larger leaves are not walked for lack of an index.
 const LARGE_BYTES: i64 = 512 * 1024;
+/// From here on a leaf is said to grow towards that.
+const GROWN_BYTES: i64 = LARGE_BYTES / 4;
 
 /// A table that erasing can reach.
 #[derive(Debug, Clone)]
@@ -141,9 +143,8 @@ impl GraphTable {
 
     /// The leaves that are too large to be walked for these columns, and why no index serves.
     pub(crate) fn unindexed(&self, columns: &[String]) -> Vec<(&GraphLeaf, Option<&str>)> {
-        let large = self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES);
+        let large = self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES && !leaf.leads_by(columns));
         large
-            .filter(|leaf| !leaf.indexes.iter().any(|index| index.serves(columns) && index.covers(columns)))
             .map(|leaf| {
                 let partial = leaf.indexes.iter().find(|index| index.serves(columns));
                 (leaf, partial.and_then(|index| index.predicate.as_deref()))
@@ -151,9 +152,22 @@ impl GraphTable {
             .collect()
     }
 
+    /// The leaves that will be too large for that before long.
+    pub(crate) fn soon_unindexed(&self, columns: &[String]) -> Vec<&GraphLeaf> {
+        let grown = |leaf: &&GraphLeaf| leaf.bytes > GROWN_BYTES && leaf.bytes <= LARGE_BYTES;
+        self.leaves.iter().filter(grown).filter(|leaf| !leaf.leads_by(columns)).collect()
+    }
+
     /// About how many rows it has.
     pub(crate) fn tuples(&self) -> u64 {
         self.leaves.iter().map(|leaf| leaf.tuples.max(0.0)).sum::<f64>() as u64
+    }
+}
+
+impl GraphLeaf {
+    /// Whether an index leads to every row by these columns.
+    fn leads_by(&self, columns: &[String]) -> bool {
+        self.indexes.iter().any(|index| index.serves(columns) && index.covers(columns))
     }
 }
 

@@ -5,7 +5,7 @@
 use sqlx::PgConnection;
 
 use super::store;
-use super::store::rows::SoftDelete;
+use super::store::rows::{SoftDelete, later};
 use crate::pg::{Ident, Literal, catalog, expression};
 use crate::policy::{self, Direct, EpochUnit, Kind, Policy, Retain, RetainForm, Term};
 use crate::{Error, Result};
@@ -47,6 +47,12 @@ impl Keeper {
         self.longest > grace.approximate()
     }
 
+    /// How long its rows stay, whoever else would take them.
+    pub(crate) fn kept_for(&self, grace: &Term, named: bool) -> Term {
+        let terms = [self.floor, (!named && (self.rules.is_none() || self.longer(grace))).then_some(self.retention)];
+        terms.into_iter().flatten().max_by_key(Term::approximate).unwrap_or(self.retention)
+    }
+
     /// What is true of the rows that stay; none: all of them do.
     pub(crate) fn stays(&self, grace: &Term, named: bool) -> Option<String> {
         let rules = self.rules.as_ref()?;
@@ -57,29 +63,61 @@ impl Keeper {
     }
 }
 
+/// What a look goes by: the policies that the database has, where its schema is there, and those that it will have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) installed: bool,
+    pub(crate) planned: &'a [Retain],
+}
+
+impl Surroundings<'_> {
+    /// The policies that the database has.
+    pub(crate) const STORED: Self = Self { installed: true, planned: &[] };
+}
+
 /// The policies that keep rows of tables, besides this one.
-pub(crate) async fn keepers(connection: &mut PgConnection, own: &Retain) -> Result<Vec<Keeper>> {
+pub(crate) async fn keepers(
+    connection: &mut PgConnection,
+    own: &Retain,
+    among: Surroundings<'_>,
+) -> Result<Vec<Keeper>> {
     let mut keepers = Vec::new();
-    let stored = policy::store::all(connection).await?;
-    let others =
-        |stored: &&policy::Stored| stored.kind == Kind::Retain && stored.enabled && stored.name != own.name.as_str();
-    for stored in stored.iter().filter(others) {
+    let stored = if among.installed { policy::store::all(connection).await? } else { Vec::new() };
+    for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
         let Ok(Policy::Retain(other)) = stored.policy() else { continue };
-        let Ok(table) = catalog::table(connection, &other.table).await else { continue };
-        let rules = match &other.form {
-            RetainForm::Direct(direct) => Some(rules(connection, &other, direct, &table).await?),
-            RetainForm::Subjects(_) => None,
-        };
-        keepers.push(Keeper {
-            table: table.oid,
-            policy: stored.name.clone(),
-            retention: other.retention(),
-            floor: other.floor,
-            longest: longest(connection, &other).await?,
-            rules,
-        });
+        if other.name != own.name {
+            keepers.extend(keeper(connection, &other, Known::Stored).await?);
+        }
+    }
+    let known = |name: &str| stored.iter().any(|stored| stored.kind == Kind::Retain && stored.name == name);
+    for other in among.planned.iter().filter(|other| other.enabled && other.name != own.name) {
+        if !known(other.name.as_str()) {
+            let clock = if among.installed { "ebb.now()" } else { "now()" };
+            keepers.extend(keeper(connection, other, Known::Planned { clock }).await?);
+        }
     }
     Ok(keepers)
+}
+
+/// Where the terms of a policy are to be found: with those that tenants have, or only in the policy itself.
+#[derive(Clone, Copy)]
+enum Known {
+    Stored,
+    Planned { clock: &'static str },
+}
+
+async fn keeper(connection: &mut PgConnection, other: &Retain, known: Known) -> Result<Option<Keeper>> {
+    let Ok(table) = catalog::table(connection, &other.table).await else { return Ok(None) };
+    let rules = match &other.form {
+        RetainForm::Direct(direct) => Some(rules(connection, other, direct, &table, known).await?),
+        RetainForm::Subjects(_) => None,
+    };
+    let longest = match known {
+        Known::Stored => longest(connection, other).await?,
+        Known::Planned { .. } => other.retention().approximate(),
+    };
+    let (policy, retention, floor) = (other.name.to_string(), other.retention(), other.floor);
+    Ok(Some(Keeper { table: table.oid, policy, retention, floor, longest, rules }))
 }
 
 /// What a role needs that erases among rows with terms of their own, where the caller may grant it.
@@ -110,6 +148,7 @@ async fn rules(
     policy: &Retain,
     direct: &Direct,
     table: &catalog::Table,
+    known: Known,
 ) -> Result<Rules> {
     let (relation, oid) = (&table.relation, table.oid);
     let about = |error: Error| error.context(format!("policy {}", policy.name));
@@ -122,7 +161,14 @@ async fn rules(
         None => "NULL".to_owned(),
     };
     let moment = moment(&column.name, &column.base_type, direct.unit, policy).map_err(about)?;
-    let ends = |floor: bool| format!("ebb.is_over({}, {tenant}, {moment}, {floor})", Literal(policy.name.as_str()));
+    let ends = |floor_only: bool| match known {
+        Known::Stored => format!("ebb.is_over({}, {tenant}, {moment}, {floor_only})", Literal(policy.name.as_str())),
+        Known::Planned { clock } => {
+            let floor = later(&moment, &policy.floor.unwrap_or(Term::seconds(0)), &policy.zone);
+            let term = if floor_only { floor.clone() } else { later(&moment, &policy.retention(), &policy.zone) };
+            format!("GREATEST({floor}, {term}) <= {clock}")
+        }
+    };
     let over = match &direct.filter {
         None => ends(false),
         Some(typed) => {

@@ -1,8 +1,10 @@
 //! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
 //! Invariants: a deletion that is open for the soft delete that is there stays as it is; marking only adds what is missing
 //! and closes what was taken back, also when it was soft-deleted again since; columns that mirror due times follow them.
+//! Alone on a server two batches are at work at a time, each on subjects of its own; after any trouble one at a time.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -15,12 +17,12 @@ use super::compile::Compiled;
 use super::entry;
 use super::store::rows::{self, Doomed, RootRow};
 use super::store::{self, Candidate};
-use crate::Result;
 use crate::audit::Moment;
 use crate::pg::Ident;
 use crate::policy::Subjects;
 use crate::spine::batch::Batch;
-use crate::spine::{Chore, Outcome};
+use crate::spine::{Chore, Outcome, Recovery};
+use crate::{Error, Result};
 
 /// One run of marking.
 pub(crate) struct Mark {
@@ -32,8 +34,13 @@ pub(crate) struct Mark {
     told: Vec<Ident>,
     /// An index leads by the time of the soft delete.
     by_time: bool,
+    /// Deletions that are opened later than this need no second look in the same run.
+    began: Moment,
     way: Way,
-    opened: u64,
+    /// Where the batches at work set out, for when their transactions are lost.
+    before: Option<Way>,
+    /// Two at a time have not met any trouble yet.
+    apart: bool,
 }
 
 /// How many batches' rows are read at once. Where many rows were deleted at the same moment and the index does not also lead
@@ -50,7 +57,7 @@ enum Way {
 }
 
 impl Mark {
-    pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool) -> Self {
+    pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool, began: Moment) -> Self {
         let status = subjects.status.as_ref().map(|status| rows::Standing {
             column: Ident::new(&status.column),
             deleted: status.deleted.clone(),
@@ -60,36 +67,67 @@ impl Mark {
         let told = [&subjects.mirror.notified, &subjects.mirror.attempted];
         let told = told.into_iter().flatten().map(Ident::new).collect();
         let way = Way::Rows(Arc::default(), 0);
-        Self { policy: policy.to_owned(), compiled, due, status, told, by_time, way, opened: 0 }
+        let policy = policy.to_owned();
+        Self { policy, compiled, due, status, told, by_time, began, way, before: None, apart: true }
     }
 
-    async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        let size = batch.size.max(1);
-        rows::bound(batch.connection(), &self.compiled.root.relation, std::time::Duration::from_millis(200)).await?;
-        let (changed, next) = match self.way.clone() {
-            Way::Rows(page, from) => self.open(batch, page, from, size).await?,
-            Way::Deletions(after) => self.close(batch, after, size).await?,
-            Way::Done => (0, Way::Done),
+    async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
+        self.before = Some(self.way.clone());
+        self.enter(one).await?;
+        let (changed, next) = match (self.way.clone(), beside) {
+            (Way::Rows(page, from), _) if from == page.ids.len() => ([0, 0], self.read_on(one, &page).await?),
+            (Way::Rows(page, from), beside) => {
+                let to = page.ids.len().min(from + one.size.max(1) as usize);
+                let first = self.open(one, &page, from..to);
+                match beside {
+                    None => ([first.await?, 0], Way::Rows(page.clone(), to)),
+                    Some(other) => {
+                        self.enter(other).await?;
+                        let end = page.ids.len().min(to + other.size.max(1) as usize);
+                        let (first, second) = tokio::join!(first, self.open(other, &page, to..end));
+                        ([first?, second?], Way::Rows(page.clone(), end))
+                    }
+                }
+            }
+            (Way::Deletions(after), beside) => {
+                let (page, next) = self.turn_page(one, after.as_deref()).await?;
+                match (beside, &next) {
+                    (Some(other), Way::Deletions(after)) => {
+                        self.enter(other).await?;
+                        let (another, next) = self.turn_page(other, after.as_deref()).await?;
+                        let (first, second) = tokio::join!(self.close(one, &page), self.close(other, &another));
+                        ([first?, second?], next)
+                    }
+                    _ => ([self.close(one, &page).await?, 0], next),
+                }
+            }
+            (Way::Done, _) => ([0, 0], Way::Done),
         };
         self.way = next;
-        Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
+        Ok(changed)
     }
 
-    /// Opens deletions for the next soft-deleted rows.
-    async fn open(&mut self, batch: &mut Batch, page: Arc<rows::Page>, from: usize, size: u64) -> Result<(u64, Way)> {
-        let role = self.compiled.role.clone();
+    async fn enter(&self, batch: &mut Batch) -> Result<()> {
+        rows::bound(batch.connection(), &self.compiled.root.relation, std::time::Duration::from_millis(200)).await
+    }
+
+    /// Reads the next soft-deleted rows.
+    async fn read_on(&self, batch: &mut Batch, page: &rows::Page) -> Result<Way> {
+        let (after, most) = (page.last.as_deref(), batch.size.max(1) * READ_AHEAD);
+        let (connection, role) = (batch.connection(), self.compiled.role.as_ref());
+        rows::as_role(connection, role).await?;
+        let next = rows::soft_deleted(connection, &self.compiled.root, self.by_time, after, most).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok(if next.ids.is_empty() { Way::Deletions(None) } else { Way::Rows(Arc::new(next), 0) })
+    }
+
+    /// Opens deletions for soft-deleted rows.
+    async fn open(&self, batch: &mut Batch, page: &rows::Page, some: Range<usize>) -> Result<u64> {
+        let role = self.compiled.role.as_ref();
         let (root, columns) = (&self.compiled.root, self.compiled.root.key.len());
         let connection = batch.connection();
-        if from == page.ids.len() {
-            rows::as_role(connection, role.as_ref()).await?;
-            let (after, most) = (page.last.as_deref(), size * READ_AHEAD);
-            let next = rows::soft_deleted(connection, root, self.by_time, after, most).await?;
-            rows::back_from_role(connection, role.as_ref()).await?;
-            return Ok((0, if next.ids.is_empty() { Way::Deletions(None) } else { Way::Rows(Arc::new(next), 0) }));
-        }
-        let to = page.ids.len().min(from + size as usize);
-        let (ids, next) = (&page.ids[from..to], Way::Rows(page.clone(), to));
-        let found = store::not_open(connection, &self.policy, ids, &page.since[from..to]).await?;
+        let ids = &page.ids[some.clone()];
+        let found = store::not_open(connection, &self.policy, ids, &page.since[some]).await?;
         // Deletions are locked before their subjects' rows, as everybody does it.
         let earlier: Vec<Uuid> = found.iter().filter_map(|(_, earlier)| *earlier).collect();
         let earlier = store::lock_open(connection, &earlier).await?;
@@ -104,12 +142,12 @@ impl Mark {
             missing.push(rows::id_parts(&ids[at as usize], columns)?, at);
         }
         if missing.is_empty() {
-            return Ok((0, next));
+            return Ok(0);
         }
         // Locked, so that what is opened is soft-deleted at that moment; rows that others hold come next time.
-        rows::as_role(connection, role.as_ref()).await?;
+        rows::as_role(connection, role).await?;
         let locked = rows::lock_roots(connection, root, &root.key, &missing).await?;
-        rows::back_from_role(connection, role.as_ref()).await?;
+        rows::back_from_role(connection, role).await?;
         let mut deleted = rows::Seen::default();
         let mut taken_back = Vec::new();
         for row in locked {
@@ -123,7 +161,7 @@ impl Mark {
         store::close_restored(connection, &taken_back).await?;
         let opened = store::open_deletions(connection, &self.policy, &deleted).await?;
         if opened.is_empty() {
-            return Ok((0, next));
+            return Ok(0);
         }
         let status = self.status.as_ref().map(|status| (&status.column, status.deleted.as_str()));
         self.mirror(connection, &opened, status, &self.told).await?;
@@ -131,16 +169,26 @@ impl Mark {
             self.record(batch, "restore", taken_back.len() as i64).await?;
         }
         self.record(batch, "mark", opened.len() as i64).await?;
-        self.opened += opened.len() as u64;
-        Ok((opened.len() as u64, next))
+        Ok(opened.len() as u64)
+    }
+
+    /// The next open deletions that this run did not open itself.
+    async fn turn_page(&self, batch: &mut Batch, after: Option<&str>) -> Result<(Vec<Candidate>, Way)> {
+        let size = batch.size.max(1);
+        let page = store::open_page(batch.connection(), &self.policy, after, size, self.began).await?;
+        let next = match page.last() {
+            Some(last) if page.len() as u64 == size => Way::Deletions(Some(last.candidate.subject_id.clone())),
+            _ => Way::Done,
+        };
+        Ok((page.into_iter().filter(|one| !one.since).map(|one| one.candidate).collect(), next))
     }
 
     /// Closes deletions whose soft delete the application has taken back; of the others, due times are mirrored.
-    async fn close(&mut self, batch: &mut Batch, after: Option<String>, size: u64) -> Result<(u64, Way)> {
-        let connection = batch.connection();
-        let page = store::open_page(connection, &self.policy, after.as_deref(), size).await?;
-        let Some(last) = page.last().map(|candidate| candidate.subject_id.clone()) else { return Ok((0, Way::Done)) };
-        let root = &self.compiled.root;
+    async fn close(&self, batch: &mut Batch, page: &[Candidate]) -> Result<u64> {
+        if page.is_empty() {
+            return Ok(0);
+        }
+        let (connection, root) = (batch.connection(), &self.compiled.root);
         let ids = root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let alive = rows::alive(connection, root, &ids).await?;
@@ -156,8 +204,7 @@ impl Mark {
         if back > 0 {
             self.record(batch, "restore", back as i64).await?;
         }
-        let next = if (page.len() as u64) < size { Way::Done } else { Way::Deletions(Some(last)) };
-        Ok((back, next))
+        Ok(back)
     }
 
     /// Closes deletions of subjects who live, and lets no column say that they do not. Rows that others hold come next time.
@@ -224,7 +271,37 @@ impl Mark {
 
 impl Chore for Mark {
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
-        self.step(batch).boxed()
+        async {
+            let [changed, _] = self.step(batch, None).await?;
+            Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
+        }
+        .boxed()
+    }
+
+    fn pairs(&self) -> bool {
+        self.apart
+            && match &self.way {
+                Way::Rows(page, from) => *from < page.ids.len(),
+                Way::Deletions(_) => true,
+                Way::Done => false,
+            }
+    }
+
+    fn run_two<'a>(&'a mut self, [one, other]: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
+        async {
+            let changed = self.step(one, Some(other)).await?;
+            let more = !matches!(self.way, Way::Done);
+            Ok(changed.map(|changed| Outcome { changed, more }))
+        }
+        .boxed()
+    }
+
+    fn recover(&mut self, error: &Error) -> Recovery {
+        self.apart = false;
+        if let Some(before) = self.before.take() {
+            self.way = before;
+        }
+        Recovery::of(error)
     }
 
     fn cutoff(&self) -> Option<Timestamp> {

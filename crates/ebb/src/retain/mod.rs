@@ -3,6 +3,7 @@
 //! Invariants: until erasing is claimed a restore always succeeds, afterwards it always fails; a hold stops everything;
 //! what is erased was due by the database's clock and today's policy, looked at under the subject's lock.
 
+mod astray;
 mod columns;
 pub(crate) mod compile;
 mod consent;
@@ -32,9 +33,11 @@ pub(crate) mod work;
 
 use sqlx::PgConnection;
 
+pub(crate) use astray::{Astray, astray};
 pub use columns::MissingColumn;
-pub(crate) use consent::{Asked, one_for_each_table};
+pub(crate) use consent::{Asked, below_floors, one_for_each_table};
 pub use consent::{Consent, MadeDue, made_due};
+pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replayed, past_erasures, replay};
@@ -45,7 +48,9 @@ pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion};
-pub use subject::{Shown, delete, erase as request_erasure, hold, release, restore, retry, show};
+pub use subject::{
+    Shown, delete, erase as request_erasure, held, hold, named, observes, release, restore, retry, show,
+};
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
@@ -201,15 +206,31 @@ pub(crate) async fn unapproved(connection: &mut PgConnection, policy: &Retain) -
     Ok(approved.map(|approved| approved.differences(&tree.shape())).unwrap_or_default())
 }
 
-/// How many subjects fall due on each of the days after a moment; the first number is what is due by then.
-pub(crate) async fn forecast(connection: &mut PgConnection, policy: &str, from: Moment, days: u32) -> Result<Vec<u64>> {
+/// How many subjects fall due on each of the days after a moment; the first number is what is due by then. Whom nobody has
+/// marked yet counts too; the second value says whether there was time to count them.
+pub(crate) async fn forecast(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    (from, days): (Moment, u32),
+    among: Surroundings<'_>,
+) -> Result<(Vec<u64>, bool)> {
     let mut due = vec![0; days as usize + 1];
-    for (day, subjects) in store::due_by_day(connection, policy, from, days).await? {
+    let mut found = match among.installed {
+        true => store::due_by_day(connection, policy.name.as_str(), from, days).await?,
+        false => Vec::new(),
+    };
+    let unmarked = match policy.subjects() {
+        Some(subjects) => plan::unmarked_by_day(connection, policy, subjects, (from, days), among).await?,
+        None => Some(Vec::new()),
+    };
+    let complete = unmarked.is_some();
+    found.extend(unmarked.unwrap_or_default());
+    for (day, subjects) in found {
         if let Some(due) = due.get_mut(day.unsigned_abs() as usize) {
             *due += subjects.unsigned_abs();
         }
     }
-    Ok(due)
+    Ok((due, complete))
 }
 
 /// The size of the rows of a policy's table on disk, one by one.
@@ -221,8 +242,12 @@ pub(crate) async fn bytes_per_row(connection: &mut PgConnection, policy: &Retain
 }
 
 /// The tree of a policy and what is due of it, with what was found on the way.
-pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
-    plan::plan(connection, policy).await
+pub(crate) async fn plan(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    among: Surroundings<'_>,
+) -> Result<Option<TreePlan>> {
+    plan::plan(connection, policy, among).await
 }
 
 /// Policies with subjects that could not be erased: how many, and the last error.

@@ -6,11 +6,13 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::compile::{self, Compiled};
-use super::store::rows;
+use super::keeper::Surroundings;
+use super::store::rows::{self, Terms};
 use super::tree::{Finding, ShapeEdge};
 use super::{look, store};
-use crate::Result;
+use crate::audit::Moment;
 use crate::policy::{Retain, Subjects, Term};
+use crate::{Error, Result};
 
 /// Rows are counted for at most so many due subjects.
 const COUNTED: u64 = 1_000;
@@ -47,24 +49,57 @@ pub struct TreePlan {
     pub unapproved: Vec<String>,
 }
 
+impl TreePlan {
+    /// Of a policy that cannot be looked at: only why.
+    pub(crate) fn refused(policy: &Retain, error: &Error) -> Self {
+        let finding = Finding {
+            refuses: true,
+            table: policy.table.clone(),
+            message: error.to_string(),
+            fix: error.hint().map(str::to_owned),
+        };
+        Self {
+            policy: policy.name.to_string(),
+            table: policy.table.clone(),
+            due: 0,
+            held: 0,
+            blocked: 0,
+            unmarked: 0,
+            counted: 0,
+            erases: Vec::new(),
+            unlinks: Vec::new(),
+            edges: Vec::new(),
+            findings: vec![finding],
+            unapproved: Vec::new(),
+        }
+    }
+}
+
 /// Looks at a policy over subjects; none for retention by age.
-pub(crate) async fn plan(connection: &mut PgConnection, policy: &Retain) -> Result<Option<TreePlan>> {
+pub(crate) async fn plan(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    among: Surroundings<'_>,
+) -> Result<Option<TreePlan>> {
     let Some(subjects) = policy.subjects() else { return Ok(None) };
     let name = policy.name.as_str();
-    let (table, tree) = compile::tree(connection, policy, subjects).await?;
+    let (table, tree) = compile::tree_among(connection, policy, subjects, among).await?;
     let shape = tree.shape();
-    let approved = store::approved(connection, name).await?;
+    let approved = if among.installed { store::approved(connection, name).await? } else { None };
     let unapproved = approved.map(|approved| approved.differences(&shape)).unwrap_or_default();
     let mut findings = tree.findings.clone();
     findings
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
-    let (due, held) = store::plan_due(connection, name).await?;
+    let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
     let refused = tree.refuse().is_err();
-    let unmarked = if refused { Vec::new() } else { unmarked(connection, policy, subjects).await? };
+    let unmarked = if refused { Vec::new() } else { unmarked(connection, policy, subjects, among).await? };
     let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
     let due = due + soon.len() as u64;
-    let Counted { subjects: counted, blocked, erases, unlinks } =
-        if refused || due == 0 { Counted::default() } else { count(connection, policy, subjects, soon).await? };
+    let Counted { subjects: counted, blocked, erases, unlinks } = if refused || due == 0 {
+        Counted::default()
+    } else {
+        count(connection, (policy, subjects), soon, among).await?
+    };
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
@@ -94,12 +129,15 @@ struct Counted {
 
 async fn count(
     connection: &mut PgConnection,
-    policy: &Retain,
-    subjects: &Subjects,
+    (policy, subjects): (&Retain, &Subjects),
     unmarked: &[String],
+    among: Surroundings<'_>,
 ) -> Result<Counted> {
-    let compiled = compile::compile(connection, policy, subjects).await?;
-    let mut ids = store::due_ids(connection, policy.name.as_str(), COUNTED).await?;
+    let compiled = compile::compile_among(connection, policy, subjects, among).await?;
+    let mut ids = match among.installed {
+        true => store::due_ids(connection, policy.name.as_str(), COUNTED).await?,
+        false => Vec::new(),
+    };
     ids.extend(unmarked.iter().take(COUNTED as usize - ids.len()).cloned());
     let all = ids.len();
     while let Some(stopped) = stopped(connection, &compiled, &ids).await? {
@@ -127,9 +165,15 @@ pub(crate) async fn unmarked(
     connection: &mut PgConnection,
     policy: &Retain,
     subjects: &Subjects,
+    among: Surroundings<'_>,
 ) -> Result<Vec<String>> {
     rows::savepoint(connection).await?;
-    let found = look_for_unmarked(connection, policy, subjects).await;
+    let found = match compile::compile_among(connection, policy, subjects, among).await {
+        Ok(compiled) => {
+            rows::unmarked(connection, &compiled.root, terms(policy, subjects, among.installed), UNMARKED).await
+        }
+        Err(error) => Err(error),
+    };
     rows::end_savepoint(connection, false).await?;
     match found {
         Err(error) if error.is_unavailable() => Err(error),
@@ -137,11 +181,38 @@ pub(crate) async fn unmarked(
     }
 }
 
-async fn look_for_unmarked(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Vec<String>> {
-    let compiled = compile::compile(connection, policy, subjects).await?;
-    let floor = policy.floor.unwrap_or(Term::seconds(0));
-    let terms = (subjects.grace.to_interval(), floor.to_interval(), policy.tenant_override);
-    rows::unmarked(connection, &compiled.root, policy.name.as_str(), terms, UNMARKED).await
+/// How many of them fall due on each of the days after a moment; none where that cannot be said soon.
+pub(crate) async fn unmarked_by_day(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    (from, days): (Moment, u32),
+    among: Surroundings<'_>,
+) -> Result<Option<Vec<(i32, i64)>>> {
+    rows::savepoint(connection).await?;
+    let found = match compile::compile_among(connection, policy, subjects, among).await {
+        Ok(compiled) => {
+            let terms = terms(policy, subjects, among.installed);
+            rows::unmarked_by_day(connection, &compiled.root, terms, from, days).await
+        }
+        Err(error) => Err(error),
+    };
+    rows::end_savepoint(connection, false).await?;
+    match found {
+        Err(error) if error.is_unavailable() => Err(error),
+        found => Ok(found.ok()),
+    }
+}
+
+fn terms<'a>(policy: &'a Retain, subjects: &Subjects, installed: bool) -> Terms<'a> {
+    Terms {
+        policy: policy.name.as_str(),
+        grace: subjects.grace,
+        floor: policy.floor.unwrap_or(Term::seconds(0)),
+        own: policy.tenant_override,
+        warned: subjects.warning.as_ref().and_then(|warning| warning.before.first().copied()),
+        installed,
+    }
 }
 
 /// Which of the subjects `unless` stops, or somebody who is not among them: whoever has the same value of a link, or would go

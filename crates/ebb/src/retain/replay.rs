@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 
 use super::store::rows;
 use super::{compile, erase, store};
-use crate::audit::{Hash, Moment, SubjectKey};
+use crate::audit::{self, Hash, Moment, SubjectKey};
 use crate::policy::{Kind, Policy};
 use crate::{Error, Result, policy};
 
@@ -86,6 +86,7 @@ pub async fn replay(
     only_look: bool,
     by: &str,
 ) -> Result<Replayed> {
+    audit::same_subject_key(connection, key).await?;
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {

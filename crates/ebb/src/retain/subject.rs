@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use super::compile;
 use super::store::{self, Deletion, Happened, Hold};
 use crate::audit::{Entry, Moment};
-use crate::policy::{Kind, Policy, Retain};
+use crate::policy::{Kind, Mode, Policy, Retain};
 use crate::{Error, Result, policy};
 
 /// Soft-deletes a subject; returns when it will be erased.
@@ -120,6 +120,31 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
         }
     }
     Ok(Shown { policy: policy.to_owned(), id, exists, deletion, hold, would_erase, would_unlink, history })
+}
+
+/// The hold on a subject.
+pub async fn held(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Hold>> {
+    let (retain, _) = known(connection, policy).await?;
+    match canonical(connection, &retain, id).await? {
+        Some(id) => store::hold_of(connection, policy, &id).await,
+        None => Ok(None),
+    }
+}
+
+/// Whether a policy only counts: nothing that is asked of it is erased.
+pub async fn observes(connection: &mut PgConnection, policy: &str) -> Result<bool> {
+    Ok(known(connection, policy).await?.0.mode == Mode::Observe)
+}
+
+/// The id as the table of a policy writes it, whether there is such a row or not; as it was typed where nobody knows the
+/// policy any more.
+pub async fn named(connection: &mut PgConnection, policy: &str, id: &str) -> Result<String> {
+    if known(connection, policy).await.is_err() {
+        return Ok(id.to_owned());
+    }
+    let sql = "SELECT (ebb.touch_subject($1, 'name', $2, NULL, NULL)).id";
+    let named: Option<String> = store::call(connection, sql, &[Some(policy), Some(id)]).await?;
+    Ok(named.unwrap_or_else(|| id.to_owned()))
 }
 
 /// The id as the table writes it; none when there is no such row. The row is locked until the transaction ends.

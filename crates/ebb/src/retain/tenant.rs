@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
 pub use super::store::Override;
+use super::store::rows;
 use super::{MadeDue, store};
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
@@ -71,6 +72,9 @@ pub async fn set_override_at(
     let Policy::Retain(retain) = stored.policy()? else {
         return Err(Error::unknown(format!("policy {name} has no tenants: only [[retain]] policies have")));
     };
+    if tenant.trim().is_empty() {
+        return Err(Error::usage("a tenant has a name").with_hint("the tenant is named as its column names it"));
+    }
     if !retain.tenant_override {
         return Err(Error::refused(format!("policy {name} does not let tenants have terms of their own"))
             .with_hint("set tenant_override = true and tenant = \"COLUMN\""));
@@ -80,6 +84,9 @@ pub async fn set_override_at(
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
         OverrideChange::Set { retention, warn_before, texts, enabled } => {
+            if !confirmed {
+                has_rows(connection, &retain, tenant).await?;
+            }
             if let (Some(term), Some(floor)) = (retention, &retain.floor)
                 && term.approximate() < floor.approximate()
             {
@@ -144,6 +151,20 @@ pub async fn set_override_at(
     };
     entry.insert(connection).await?;
     Ok((version, before, after))
+}
+
+/// Refuses a name that no row has: more likely a typing error than a tenant that is yet to come.
+async fn has_rows(connection: &mut PgConnection, retain: &Retain, tenant: &str) -> Result<()> {
+    let Some(column) = &retain.tenant else { return Ok(()) };
+    let table = catalog::table(connection, &retain.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, column).await?.name;
+    match rows::has_tenant(connection, &table.relation, &column, tenant).await? {
+        Some(false) => {
+            Err(Error::refused(format!("no row of {} has the {} {tenant}", table.relation.label(), column.as_str()))
+                .with_hint("look whether it is written like that; for a tenant that is yet to come say --yes"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An override as it was set; what it leaves to the policy is absent.

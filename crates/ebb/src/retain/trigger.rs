@@ -1,4 +1,5 @@
-//! Marking at once: a trigger on the root table tells Ebb when the application sets or clears the soft delete itself.
+//! Marking at once: a trigger on the root table tells Ebb when the application sets or clears the soft delete itself, or
+//! changes the key: then holds and open deletions go along.
 //! Invariants: the application needs no right on the ebb schema, and its statement does not fail because of Ebb; a table
 //! has the trigger exactly while a policy asks for it; what the trigger misses, the marking chore finds.
 
@@ -25,7 +26,7 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
     }
     let name = name(policy.name.as_str());
     let deleted_at = &compiled.root.deleted_at;
-    let (there, elsewhere) = triggers::placed(connection, &name, compiled.oid, deleted_at.as_str()).await?;
+    let (there, elsewhere) = triggers::placed(connection, &name, compiled.oid, &watched(compiled)).await?;
     if elsewhere {
         remove(connection, policy.name.as_str()).await?;
     }
@@ -39,8 +40,9 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
     let relation = &compiled.root.relation;
     let statement = format!(
         "CREATE TRIGGER {name} AFTER UPDATE ON {relation} FOR EACH ROW \
-         WHEN (OLD.{deleted_at} IS DISTINCT FROM NEW.{deleted_at}) EXECUTE FUNCTION ebb.{name}()",
-        name = Ident::new(&name)
+         WHEN ({changed}) EXECUTE FUNCTION ebb.{name}()",
+        name = Ident::new(&name),
+        changed = changed(compiled.root.key.iter().map(|column| &column.name).chain([deleted_at])),
     );
     store::define(connection, statement).await.map_err(|error| match error.sqlstate().as_deref() {
         Some("42501") => Error::refused(format!("`mark_at_once` needs a trigger on {}: {error}", relation.label()))
@@ -62,8 +64,18 @@ pub(crate) async fn remove(connection: &mut PgConnection, policy: &str) -> Resul
 pub(crate) async fn is_missing(connection: &mut PgConnection, policy: &Retain, compiled: &Compiled) -> Result<bool> {
     let wanted = policy.subjects().is_some_and(|subjects| subjects.mark_at_once) && policy.mode == Mode::Enforce;
     let name = name(policy.name.as_str());
-    let deleted_at = compiled.root.deleted_at.as_str();
-    Ok(wanted && !triggers::fires(connection, &name, compiled.oid, deleted_at).await?)
+    Ok(wanted && !triggers::fires(connection, &name, compiled.oid, &watched(compiled)).await?)
+}
+
+/// The columns whose changes it hears of.
+fn watched(compiled: &Compiled) -> Vec<&str> {
+    let root = &compiled.root;
+    root.key.iter().map(|column| &column.name).chain([&root.deleted_at]).map(Ident::as_str).collect()
+}
+
+fn changed<'a>(columns: impl Iterator<Item = &'a Ident>) -> String {
+    let changed: Vec<String> = columns.map(|column| format!("OLD.{column} IS DISTINCT FROM NEW.{column}")).collect();
+    changed.join(" OR ")
 }
 
 fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> String {
@@ -75,16 +87,24 @@ fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> S
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
          SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1 AS $ebb$
          BEGIN
-             PERFORM ebb.mark_subject({policy}, {id}, {moment}, {tenant}, {mirrors});
+             IF {moved} THEN
+                 PERFORM ebb.move_subject({policy}, {former}, {id});
+             END IF;
+             IF {marked} THEN
+                 PERFORM ebb.mark_subject({policy}, {id}, {moment}, {tenant}, {mirrors});
+             END IF;
              RETURN NULL;
          EXCEPTION WHEN OTHERS THEN
-             RAISE LOG 'ebb: policy %: a soft delete is left to the marking chore (%)', {policy}, SQLSTATE;
+             RAISE LOG 'ebb: policy %: a soft delete or a new key is left to the marking chore and to ebb doctor (%)', {policy}, SQLSTATE;
              RETURN NULL;
          END
          $ebb$;
          REVOKE ALL ON FUNCTION ebb.{name}() FROM PUBLIC",
         policy = Literal(policy),
         id = id_sql(&root.key, "NEW"),
+        former = id_sql(&root.key, "OLD"),
+        moved = changed(root.key.iter().map(|column| &column.name)),
+        marked = changed([&root.deleted_at].into_iter()),
         moment = root.time.moment(&format!("NEW.{}", root.deleted_at), &root.zone),
     )
 }

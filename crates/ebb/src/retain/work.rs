@@ -10,11 +10,12 @@ use sqlx::PgConnection;
 
 use super::compile::{self, Compiled};
 use super::erase;
+use super::keeper::Surroundings;
 use super::mark::Mark;
 use super::snapshot::Copier;
 use super::warn::Warn;
 use super::{link, plan, store};
-use crate::audit::{PeriodKeys, SubjectKey};
+use crate::audit::{self, PeriodKeys, SubjectKey};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
 use crate::policy::{BatchSize, Cadence, Mode, Retain, Stored, Subjects, human};
@@ -98,7 +99,8 @@ impl RetainWork {
             return Ok(Prepared::Idle);
         }
         let by_time = compile::leads_by_time(connection, &compiled).await?;
-        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time);
+        let began = store::fences(connection, &compiled.tree).await?.at;
+        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time, began);
         Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(2_000, 10, 50_000), due: None })
     }
 
@@ -106,7 +108,7 @@ impl RetainWork {
         let Some(warning) = self.subjects.warning.as_ref().filter(|_| self.policy.mode == Mode::Enforce) else {
             return Ok(Prepared::Idle);
         };
-        let key = self.key("warns subjects")?;
+        let key = self.key(connection, "warns subjects").await?;
         // Another node may know where it is reached: this run fails, the policy goes on.
         let place = link::Place::of(warning.restore_url.as_deref(), self.outside.public_url.as_deref())
             .map_err(|error| Error::refused(error.to_string()).with_hint(error.hint().unwrap_or_default()))?;
@@ -117,11 +119,16 @@ impl RetainWork {
 
     /// The key that links and pseudonyms are made with. Another node may have it: then this run fails, and the policy
     /// goes on.
-    fn key(&self, does: &str) -> Result<Arc<SubjectKey>> {
-        self.outside.subject_key.clone().ok_or_else(|| {
-            Error::refused(format!("policy {} {does}, and this node has no subject key", self.unit.policy))
+    async fn key(&self, connection: &mut PgConnection, does: &str) -> Result<Arc<SubjectKey>> {
+        let policy = &self.unit.policy;
+        let key = self.outside.subject_key.clone().ok_or_else(|| {
+            Error::refused(format!("policy {policy} {does}, and this node has no subject key"))
                 .with_hint("set subject_key in [audit] to the key that the other nodes have")
-        })
+        })?;
+        audit::use_subject_key(connection, &key)
+            .await
+            .map_err(|error| error.context(format!("policy {policy} {does}")))?;
+        Ok(key)
     }
 
     /// What keeps sealed copies, where the policy asks for them. A node without the keys leaves it to another.
@@ -139,12 +146,13 @@ impl RetainWork {
         let due = store::count_due(connection, &self.unit.policy).await?;
         if self.policy.mode == Mode::Observe {
             // Nobody marks for a policy that only observes.
-            let unmarked = plan::unmarked(connection, &self.policy, &self.subjects).await?.len() as u64;
+            let unmarked =
+                plan::unmarked(connection, &self.policy, &self.subjects, Surroundings::STORED).await?.len() as u64;
             let due = due + if self.subjects.warning.is_none() { unmarked } else { 0 };
             let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }
-        let key = self.key("erases subjects")?;
+        let key = self.key(connection, "erases subjects").await?;
         let size = (due, compiled.tree.nodes[0].tuples);
         let asks = brake::check(connection, &self.unit.policy, &self.policy.brake, size, "subjects").await?;
         if let Some(asks) = asks {

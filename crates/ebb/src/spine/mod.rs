@@ -53,6 +53,17 @@ pub(crate) enum Recovery {
     GiveUp,
 }
 
+impl Recovery {
+    /// What an error asks for by itself.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error.sqlstate().as_deref() {
+            Some("57014") => Self::Smaller,
+            Some("55P03" | "40P01" | "40001") => Self::Again,
+            _ => Self::GiveUp,
+        }
+    }
+}
+
 /// One run of a unit: bounded batches until there is no more. Claims, re-checks, acts and records inside
 /// [`Chore::run_batch`]; never sleeps, never retries, never looks at a clock of its own.
 pub(crate) trait Chore: Send + Sync {
@@ -83,11 +94,7 @@ pub(crate) trait Chore: Send + Sync {
 
     /// Looks at why a batch failed; its transaction is gone by now.
     fn recover(&mut self, error: &Error) -> Recovery {
-        match error.sqlstate().as_deref() {
-            Some("57014") => Recovery::Smaller,
-            Some("55P03" | "40P01" | "40001") => Recovery::Again,
-            _ => Recovery::GiveUp,
-        }
+        Recovery::of(error)
     }
 
     /// The cutoff that was fixed at the start of the run.

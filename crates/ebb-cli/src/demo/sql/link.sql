@@ -1,3 +1,2 @@
--- The link in the warning that one person ($1) got.
-SELECT body::jsonb #>> '{data,data,restore_url}' FROM ebb.v_events
-WHERE subject_policy = 'accounts' AND subject_id = $1 AND state = 'done'
+-- The deletion of the account of one person ($1), which the link in their warning is for.
+SELECT deletion FROM ebb.v_deletions WHERE policy = 'accounts' AND subject_id = $1 AND state = 'warned'

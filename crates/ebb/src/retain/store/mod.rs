@@ -13,8 +13,8 @@ pub(crate) mod warnings;
 pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, is_admin, override_history, overrides, policies_of_one_table, put_override,
-    put_retain, remove_override, subject_policies,
+    PutRetain, approved, due_again, due_if, installed, is_admin, override_history, overrides, policies_of_one_table,
+    put_override, put_retain, remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
@@ -244,13 +244,23 @@ pub(crate) async fn open_deletions(
         .await?)
 }
 
+/// An open deletion, and whether it was opened since a moment.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Opened {
+    #[sqlx(flatten)]
+    pub(crate) candidate: Candidate,
+    pub(crate) since: bool,
+}
+
 pub(crate) async fn open_page(
     connection: &mut PgConnection,
     policy: &str,
     after: Option<&str>,
     limit: u64,
-) -> Result<Vec<Candidate>> {
-    Ok(sql!("open_page" as Candidate).bind(policy).bind(after).bind(limit as i64).fetch_all(connection).await?)
+    since: Moment,
+) -> Result<Vec<Opened>> {
+    let query = sql!("open_page" as Opened).bind(policy).bind(after).bind(limit as i64).bind(since);
+    Ok(query.fetch_all(connection).await?)
 }
 
 /// (day after the moment, deletions that fall due on it); day 0: due by then.
@@ -326,4 +336,14 @@ pub(crate) async fn forget_some_events(
 pub(crate) async fn count_events(connection: &mut PgConnection, policy: &str, ids: &[&str], most: u64) -> Result<u64> {
     let query = sql!("count_events" scalar i64).bind(policy).bind(ids).bind(most as i64);
     Ok(query.fetch_one(connection).await?.unsigned_abs())
+}
+
+/// Subjects on hold, at most so many.
+pub(crate) async fn held_ids(connection: &mut PgConnection, policy: &str, most: i64) -> Result<Vec<String>> {
+    Ok(sql!("held_ids" scalar String).bind(policy).bind(most).fetch_all(connection).await?)
+}
+
+/// Subjects with an open deletion, at most so many.
+pub(crate) async fn open_ids(connection: &mut PgConnection, policy: &str, most: i64) -> Result<Vec<String>> {
+    Ok(sql!("open_ids" scalar String).bind(policy).bind(most).fetch_all(connection).await?)
 }

@@ -26,6 +26,11 @@ pub(crate) struct PutRetain<'a> {
     pub(crate) proceed: bool,
 }
 
+/// Whether the ebb schema is there.
+pub(crate) async fn installed(connection: &mut PgConnection) -> Result<bool> {
+    Ok(sql!("installed" scalar bool).fetch_one(connection).await?)
+}
+
 pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>) -> Result<()> {
     let tables: Vec<&str> =
         put.tree.map(|tree| tree.tables.iter().map(|table| table.table.as_str()).collect()).unwrap_or_default();

@@ -36,7 +36,7 @@ impl<'a> Builder<'a> {
         let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };
         let table = self.table(child)?;
         let (relation, policy, term) =
-            (table.relation.clone(), keeper.policy.clone(), keeper.floor.unwrap_or(keeper.retention));
+            (table.relation.clone(), keeper.policy.clone(), keeper.kept_for(&wishes.grace, named));
         let nullable: Vec<String> =
             columns.iter().filter(|name| table.column(name).is_some_and(|column| !column.not_null)).cloned().collect();
         let list = columns.join(", ");

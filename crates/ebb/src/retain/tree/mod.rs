@@ -287,6 +287,13 @@ impl<'a> Builder<'a> {
             .map(|(leaf, partial)| (leaf.label.clone(), partial.map(str::to_owned)))
             .collect();
         let relation = table.relation.clone();
+        let soon: Vec<String> = table.soon_unindexed(columns).into_iter().map(|leaf| leaf.label.clone()).collect();
+        for leaf in soon {
+            let message = format!("{leaf} has no index on {list}; when it has grown, the policy stops for lack of one");
+            let on = if leaf == relation.label() { relation.to_string() } else { leaf };
+            let fix = Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({list})"));
+            self.findings.push(Finding { refuses: false, table: relation.label(), message, fix });
+        }
         for (leaf, partial) in missing {
             let why = match partial {
                 Some(predicate) => format!("only part of {leaf} is in an index on {list} ({predicate})"),

@@ -95,3 +95,73 @@ async fn batches_that_meet_each_other_go_on_one_at_a_time() {
     assert_erased_once(&ebb).await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT gone FROM tally").await, 4500);
 }
+
+/// Accounts 1 to 12000 are soft-deleted. A ledger has whose due time was written, and how many batches were under way then.
+const ACCOUNTS: &str = "
+    CREATE TABLE accounts (id bigint PRIMARY KEY, deleted_at timestamptz, due timestamptz);
+    INSERT INTO accounts SELECT n, CASE WHEN n <= 12000 THEN now() - n % 80 * interval '1 day' END
+    FROM generate_series(1, 12500) n;
+    CREATE INDEX ON accounts (deleted_at, id) WHERE deleted_at IS NOT NULL;
+    CREATE TABLE ledger (id bigint, beside bigint);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.ledger SELECT n.id, (SELECT count(*) FROM pg_stat_activity
+            WHERE application_name LIKE 'ebb/%/mark/%' AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) FROM now_so n;
+        RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER UPDATE ON accounts REFERENCING NEW TABLE AS now_so FOR EACH STATEMENT EXECUTE FUNCTION note();
+    ANALYZE";
+
+async fn accounts(server: &Server, more: &str) -> Ebb {
+    let db = empty_database_on(server).await;
+    ebb::pg::migrate(&db.open()).await.unwrap();
+    db.execute(ACCOUNTS).await;
+    db.execute(more).await;
+    let ebb = Ebb::on(db).await;
+    ebb.apply(
+        "[[retain]]\nname = \"accounts\"\ntable = \"accounts\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+         mirror = { due = \"due\" }",
+    )
+    .await;
+    ebb
+}
+
+/// Every account that is soft-deleted has one open deletion, whose due time its row has, and nobody else has one.
+async fn assert_marked_once(ebb: &Ebb, accounts: i64) {
+    let marked =
+        "SELECT count(*) FROM accounts a JOIN ebb.deletion d ON d.subject_id = a.id::text AND d.state = 'pending'
+        WHERE a.deleted_at = d.deleted_at AND a.due = d.due_at";
+    assert_eq!(ebb.db.scalar::<i64>(marked).await, accounts);
+    let open = "SELECT count(*) FROM ebb.deletion WHERE state <> 'restored'";
+    assert_eq!(ebb.db.scalar::<i64>(open).await, accounts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alone_on_a_server_two_batches_at_a_time_mark_everybody_once() {
+    let server = own_server();
+    let ebb = accounts(&server, "").await;
+    let run = ebb.once("accounts:mark").await.runs.remove(0);
+    assert_eq!((run.status, run.rows), (Status::Success, 12_000), "{run:?}");
+    assert_marked_once(&ebb, 12_000).await;
+    let ledger = "SELECT count(*) = 12000 AND count(DISTINCT id) = 12000 AND max(beside) = 1 FROM ledger";
+    assert!(ebb.db.scalar::<bool>(ledger).await, "two at a time, and no more");
+
+    ebb.db.execute("UPDATE accounts SET deleted_at = NULL WHERE id % 4 = 0 AND id <= 12000").await;
+    let run = ebb.once("accounts:mark").await.runs.remove(0);
+    assert_eq!((run.status, run.rows), (Status::Success, 3_000), "{run:?}");
+    assert_marked_once(&ebb, 9_000).await;
+    let recorded = "SELECT sum(rows)::bigint FROM ebb.audit WHERE action = 'restore'";
+    assert_eq!(ebb.db.scalar::<i64>(recorded).await, 3_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_marking_that_meet_each_other_go_on_one_at_a_time() {
+    let server = own_server();
+    let tally = "CREATE TABLE tally (told bigint); INSERT INTO tally VALUES (0);
+         CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE public.tally SET told = told + (SELECT count(*) FROM now_so); RETURN NULL; END $$;
+         CREATE TRIGGER tell AFTER UPDATE ON accounts REFERENCING NEW TABLE AS now_so FOR EACH STATEMENT EXECUTE FUNCTION tell()";
+    let ebb = accounts(&server, tally).await;
+    let run = ebb.once("accounts:mark").await.runs.remove(0);
+    assert_eq!((run.status, run.rows), (Status::Success, 12_000), "{run:?}");
+    assert_marked_once(&ebb, 12_000).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT told FROM tally").await, 12_000);
+}

@@ -162,6 +162,13 @@ async fn nothing_of_a_warned_subject_is_left_in_ebb() {
     assert_eq!(shop.ledger.count(), 2, "a warning and a reminder");
     assert!(!found_in_ebb(&shop.ebb, "secret-7@").await.is_empty(), "the mails are in the history");
     let token = token(&shop.ledger.got()[0]);
+    assert_eq!(
+        found_in_ebb(&shop.ebb, &token).await,
+        Vec::<String>::new(),
+        "whoever only looks gets no link that works"
+    );
+    let hidden: i64 = shop.ebb.db.scalar("SELECT count(*) FROM ebb.v_events WHERE body LIKE '%(hidden)%'").await;
+    assert_eq!(hidden, 2);
     // A third one has not gone out when the subject goes.
     shop.ebb.db.execute("SELECT ebb.schedule('h', ebb.now() + interval '1 year', '{\"to\": \"secret-7@example.test\"}', NULL, NULL, 'users', '7')").await;
     shop.pass("10 days").await;

@@ -7,6 +7,8 @@ mod look;
 mod session;
 mod subjects;
 mod take;
+mod tenant;
+mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
@@ -14,10 +16,11 @@ pub(crate) use look::{
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
 pub(crate) use subjects::{
-    Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmarked,
-    unmirror,
+    Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
 };
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
+pub(crate) use tenant::has_tenant;
+pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};

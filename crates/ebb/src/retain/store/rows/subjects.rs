@@ -1,6 +1,5 @@
 //! Root rows by the page, and the columns of theirs that mirror a deletion.
 
-use sqlx::postgres::types::PgInterval;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Doomed, Root, SoftDelete, bind, id_sql, join};
@@ -72,38 +71,6 @@ pub(crate) async fn soft_deleted(
         seen.since.push(row.try_get(2)?);
     }
     Ok(seen)
-}
-
-/// Rows that the application soft-deleted, whose term is over (the grace or, where tenants may have one, their own, and the
-/// floor) and whose deletion nobody has opened yet, at most so many; those on hold are left out. It takes no longer than
-/// two seconds, for which it sets the transaction's time-out.
-pub(crate) async fn unmarked(
-    connection: &mut PgConnection,
-    root: &Root,
-    policy: &str,
-    (grace, floor, own): (PgInterval, PgInterval, bool),
-    limit: u64,
-) -> Result<Vec<String>> {
-    sqlx::raw_sql("SET LOCAL statement_timeout = '2s'").execute(&mut *connection).await?;
-    let sql = format!(
-        "SELECT s.id FROM (SELECT {id} AS id, {moment} AS moment, {tenant} AS tenant FROM {relation} AS n \
-             WHERE n.{deleted_at} > '-infinity' AND n.{deleted_at} < '9999-01-01') AS s \
-         LEFT JOIN ebb.tenant_override o ON o.policy = $1 AND o.tenant = s.tenant AND $5 \
-         WHERE o.enabled IS NOT FALSE \
-           AND GREATEST(ebb.later(s.moment, $3, $4), ebb.later(s.moment, COALESCE(o.retention, $2), $4)) <= ebb.now() \
-           AND NOT EXISTS (SELECT FROM ebb.deletion d WHERE d.policy = $1 AND d.subject_id = s.id \
-                           AND d.state IN ('pending', 'warned', 'erasing', 'failed')) \
-           AND NOT EXISTS (SELECT FROM ebb.hold h WHERE h.policy = $1 AND h.subject_id = s.id AND h.lifted_at IS NULL \
-                           AND (h.until IS NULL OR h.until > ebb.now())) \
-         LIMIT {limit}",
-        id = id_sql(&root.key, "n"),
-        moment = root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
-        tenant = root.tenant.as_ref().map_or("NULL::text".to_owned(), |tenant| format!("n.{tenant}::text")),
-        relation = root.relation,
-        deleted_at = root.deleted_at,
-    );
-    let query = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
-    Ok(query.bind(policy).bind(grace).bind(floor).bind(root.zone.name()).bind(own).fetch_all(connection).await?)
 }
 
 /// The next ids of the root table, in the order of the key.

@@ -11,7 +11,7 @@ WITH done AS (
     FROM done
     WHERE d.policy = done.policy AND d.subject_id = done.subject_id AND d.state = 'restored'
 ), holds AS (
-    UPDATE ebb.hold h SET subject_id = NULL, reason = '', placed_by = '', lifted_by = NULL,
+    UPDATE ebb.hold h SET subject_id = NULL, deletion = done.id, reason = '', placed_by = '', lifted_by = NULL,
                            lifted_at = COALESCE(h.lifted_at, ebb.now())
     FROM done
     WHERE h.policy = done.policy AND h.subject_id = done.subject_id

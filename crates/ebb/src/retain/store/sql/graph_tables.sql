@@ -9,6 +9,25 @@ WITH RECURSIVE links AS (
     SELECT seed::oid AS oid FROM unnest($1::int8[]) AS seed
     UNION
     SELECT links.child FROM links JOIN reached ON links.parent = reached.oid
+), written AS (
+    -- Functions that somebody wrote, with their text.
+    SELECT p.oid, COALESCE(pg_catalog.pg_get_function_sqlbody(p.oid), p.prosrc) AS text,
+           '\m' || regexp_replace(p.proname, '(\W)', '\\\1', 'g') || '"?\s*\(' AS call
+    FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'ebb')
+    JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname IN ('plpgsql', 'sql')
+), called AS (
+    -- What a trigger on UPDATE runs, and what that calls by name.
+    SELECT DISTINCT t.tgfoid AS trigger, t.tgfoid AS oid FROM pg_catalog.pg_trigger t
+    JOIN reached ON t.tgrelid = reached.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(reached.oid))
+    WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0
+    UNION
+    SELECT called.trigger, other.oid
+    FROM called JOIN written ON written.oid = called.oid
+    JOIN written other ON other.oid <> called.oid AND written.text ~* other.call
+), destroys AS (
+    SELECT called.trigger FROM called JOIN written ON written.oid = called.oid
+    WHERE written.text ~* '\m(delete\s+from|truncate)\M'
 )
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AND c.relkind = 'r' AS inherited,
@@ -31,10 +50,9 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        EXISTS (SELECT FROM pg_catalog.pg_trigger t
                WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgtype & 2 <> 0 AND t.tgtype & 1 <> 0 AND t.tgenabled <> 'D'
                  AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))) AS updates_hindered,
-       -- Triggers on UPDATE whose function deletes: what a restore would need may be gone by then.
+       -- Triggers on UPDATE whose function deletes, or calls one that does: what a restore would need may be gone by then.
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
-             JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
-             WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D' AND p.prosrc ~* '\mdelete\s+from\M'
+             WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D' AND t.tgfoid IN (SELECT trigger FROM destroys)
                AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
              ORDER BY 1) AS update_triggers
 FROM (SELECT DISTINCT oid FROM reached) reached

@@ -1,0 +1,292 @@
+//! What people are told before anything is deleted: the tree, what hangs on it, and what falls due when.
+
+use ebb::audit::SubjectKey;
+use ebb::doctor::{Questions, Severity};
+use ebb::retain::{Consent, Link, OverrideChange, past_erasures, replay, set_override};
+use ebb::spine::Status;
+use ebb_testkit::{TempDir, empty_database};
+
+use super::{SHOP, users};
+use crate::harness::{Ebb, engine, execute, run_once, wanted};
+
+fn questions(config: &str) -> Questions {
+    Questions { wanted: wanted(config).unwrap(), host_time: jiff::Timestamp::now(), role: None, embedded: false }
+}
+
+#[tokio::test]
+async fn the_first_look_shows_the_tree_before_there_is_a_schema_and_makes_none() {
+    let ebb = Ebb::on(empty_database().await).await;
+    ebb.db.execute(SHOP).await;
+    ebb.db
+        .execute(
+            "CREATE TABLE consents (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, revoked_at timestamptz);
+             INSERT INTO consents VALUES (1, 1, now() - interval '400 days'), (2, 1, now() - interval '100 days'), (3, 2, NULL);
+             CREATE TABLE visits (id int PRIMARY KEY, user_id bigint);
+             UPDATE users SET deleted_at = now() - interval '91 days' WHERE id < 4;
+             UPDATE users SET deleted_at = now() - interval '88 days 12 hours' WHERE id = 4",
+        )
+        .await;
+    let consents = "[[retain]]\nname = \"consents\"\ntable = \"public.consents\"\ncolumn = \"revoked_at\"\nolder_than = \"365d\"\n";
+    let config = format!("{}{consents}", users(""));
+    let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+    let tree = &plan.trees[0];
+    assert_eq!((plan.schema_version, tree.due, tree.unmarked, tree.counted), (None, 3, 3, 3), "{tree:?}");
+    let (erases, unlinks) = (&tree.erases, &tree.unlinks);
+    assert!(erases.contains(&("public.orders".to_owned(), 9)), "{tree:?}");
+    assert!(erases.contains(&("public.consents".to_owned(), 1)), "{tree:?}");
+    assert!(unlinks.contains(&("public.consents".to_owned(), 2)), "a policy of the file keeps them: {tree:?}");
+    assert!(tree.findings.iter().any(|found| found.table == "public.visits"), "{tree:?}");
+    let forecast = ebb.engine.forecast(&wanted(&config).unwrap(), plan.at.timestamp().unwrap(), 3).await.unwrap();
+    let forecast = forecast.iter().find(|forecast| forecast.policy == "users").unwrap();
+    let days: Vec<u64> = forecast.days.iter().map(|day| day.rows).collect();
+    assert_eq!((forecast.due_rows, days), (Some(3), vec![0, 1, 0]), "{forecast:?}");
+
+    ebb.db
+        .execute(
+            "ALTER TABLE sessions DROP CONSTRAINT sessions_user_id_fkey, ADD FOREIGN KEY (user_id) REFERENCES users",
+        )
+        .await;
+    let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+    assert!(plan.has_problems(), "{:?}", plan.trees);
+    let report = ebb.engine.doctor(&questions(&config)).await.unwrap();
+    let says = |severity, what: &str| {
+        let found = report.findings.iter().filter(|found| found.severity == severity && found.check == "subjects");
+        assert!(found.into_iter().any(|found| found.evidence.contains(what)), "{what}: {:?}", report.findings);
+    };
+    says(Severity::Fail, "public.sessions");
+    says(Severity::Warn, "public.visits");
+    let schemas: i64 = ebb.db.scalar("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'ebb%'").await;
+    assert_eq!(schemas, 0, "looking makes nothing");
+    // A table that is not there hides no other policy.
+    let gone = users("").replace("\"users\"", "\"gone\"").replace("public.users", "public.gone");
+    let plan = ebb.engine.plan(&wanted(&format!("{gone}{config}")).unwrap()).await.unwrap();
+    assert!(plan.trees.len() == 2 && plan.trees[0].findings[0].refuses, "{:?}", plan.trees);
+}
+
+#[tokio::test]
+async fn the_forecast_counts_soft_deletes_that_nobody_has_marked() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    ebb.db
+        .execute(
+            "UPDATE users SET deleted_at = now() - interval '90 days' + id * interval '12 hours' WHERE id < 10;
+             UPDATE users SET deleted_at = now() - interval '95 days' WHERE id = 10;
+             SELECT ebb.place_hold('users', '1', 'court');
+             INSERT INTO ebb.tenant_override (policy, tenant, retention, spec, changed_by)
+                 VALUES ('users', 't2', '91 days', '{}', 'test')",
+        )
+        .await;
+    let from = jiff::Timestamp::now();
+    let days = async |wanted: &[ebb::policy::Wanted]| {
+        let forecast = ebb.engine.forecast(wanted, from, 4).await.unwrap().remove(0);
+        assert!(forecast.days.iter().all(|day| day.exact), "{forecast:?}");
+        let days: Vec<u64> = forecast.days.iter().map(|day| day.rows).collect();
+        (forecast.due_rows, days)
+    };
+    // 1 is on hold; 2, 5 and 8 (t2) have a day more; 8 and 9 are due after the fourth.
+    let expected = (Some(1), vec![0, 3, 1, 2]);
+    assert_eq!(days(&[]).await, expected);
+    // The same once they are marked.
+    ebb.once("users:mark").await;
+    assert_eq!(days(&[]).await, expected);
+    assert_eq!(days(&wanted(&users("")).unwrap()).await, expected);
+}
+
+#[tokio::test]
+async fn a_node_with_another_subject_key_does_nothing_with_it() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', id::text) FROM users WHERE id < 4").await;
+    ebb.db.advance("91 days").await;
+    let other_keys = TempDir::new();
+    let other = engine(ebb.db.open(), other_keys.path());
+    // The first to use one makes it the database's.
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 9);
+    ebb.db.execute("SELECT ebb.delete_subject('users', '5')").await;
+    ebb.db.advance("91 days").await;
+    let refused = run_once(&other, &["users:erase"]).await.unwrap();
+    let run = &refused.runs[0];
+    assert!(run.status == Status::Failed && run.note.as_ref().unwrap().contains("is not the one"), "{refused:?}");
+    assert_eq!(ebb.rows().await.0, 9, "nobody is erased under a pseudonym that no replay matches");
+    let key = SubjectKey::load(&other_keys.path().join("subject.key")).unwrap();
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let erasures = past_erasures(&mut tx).await.unwrap();
+    let replayed = replay(&mut tx, &key, &erasures, true, "test").await.unwrap_err();
+    assert!(replayed.is_refused() && replayed.hint().unwrap().contains("--new-subject-key"), "{replayed}");
+    let look = other.look_at_link("AAAA").await.unwrap_err();
+    assert!(look.is_refused(), "what another key made is not unknown: {look}");
+    assert!(matches!(ebb.engine.look_at_link("AAAA").await.unwrap(), Link::Unknown));
+    let report = other.doctor(&questions("")).await.unwrap();
+    let told = report
+        .findings
+        .iter()
+        .any(|found| found.severity == Severity::Fail && found.evidence.contains("is not the one"));
+    assert!(told, "{:?}", report.findings);
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 8);
+}
+
+#[tokio::test]
+async fn ids_that_are_shared_and_triggers_that_destroy_through_others_are_named() {
+    let ebb = Ebb::with(
+        "CREATE TABLE members (tenant text, id int, name text, deleted_at timestamptz, PRIMARY KEY (tenant, id));
+         CREATE TABLE visits (tenant text, member_id int);
+         CREATE TABLE member_profiles (tenant text, id int, bio text, PRIMARY KEY (tenant, id));
+         CREATE TABLE prices (tenant text, id int, PRIMARY KEY (tenant, id));
+         CREATE TABLE drafts (id int);
+         CREATE FUNCTION clear_drafts() RETURNS void LANGUAGE sql BEGIN ATOMIC DELETE FROM drafts; END;
+         CREATE FUNCTION \"Tidy up\"() RETURNS void LANGUAGE plpgsql AS 'BEGIN TRUNCATE drafts; END';
+         CREATE FUNCTION tidy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM public.\"Tidy up\"(); RETURN NEW; END';
+         CREATE FUNCTION clear() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM clear_drafts(); RETURN NEW; END';
+         CREATE FUNCTION harmless() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TRIGGER tidies AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION tidy();
+         CREATE TRIGGER clears AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION clear();
+         CREATE TRIGGER waits AFTER UPDATE ON members FOR EACH ROW EXECUTE FUNCTION harmless()",
+    )
+    .await;
+    let config = users("").replace("users", "members");
+    let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+    let found: Vec<String> =
+        plan.trees[0].findings.iter().map(|found| format!("{}: {}", found.table, found.message)).collect();
+    let named = |what: &str| found.iter().any(|found| found.contains(what));
+    assert!(
+        named("public.visits: its column member_id") && named("public.member_profiles: its column id"),
+        "{found:#?}"
+    );
+    assert!(!named("public.prices") && !named("public.drafts"), "{found:#?}");
+    assert!(named("trigger clears, tidies deletes rows when a row is updated"), "{found:#?}");
+}
+
+#[tokio::test]
+async fn whoever_is_on_hold_is_not_marked_and_not_forgotten() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "SELECT ebb.place_hold('users', '1', 'court', by => NULL); SELECT ebb.place_hold('users', '2', 'ticket', ebb.now() + interval '1 day');
+             UPDATE users SET deleted_at = now() - interval '91 days' WHERE id < 4",
+        )
+        .await;
+    ebb.once("users").await;
+    assert_eq!((ebb.state("1").await, ebb.state("2").await), ("none".to_owned(), "none".to_owned()));
+    assert_eq!(ebb.rows().await.0, 11, "only 3 went");
+    ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 10);
+    ebb.db.advance("2 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 9, "a hold that is over by itself lets marking go on");
+    // The records of a hold lead to the pseudonym, also where no deletion was open when it was placed.
+    let whose = "SELECT count(*) FROM ebb.audit r JOIN ebb.hold h ON h.id = (r.details ->> 'hold')::bigint
+        JOIN ebb.audit e ON e.action = 'erase' AND e.details ->> 'deletion' = h.deletion::text AND e.subject IS NOT NULL
+        WHERE r.action = 'hold'";
+    assert_eq!(ebb.db.scalar::<i64>(whose).await, 2);
+}
+
+#[tokio::test]
+async fn a_hold_follows_the_key_or_is_named() {
+    let sink = "[sinks.h]\ntype = \"log\"\n";
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&format!("{}{sink}", users("mark_at_once = true\n"))).await;
+    ebb.db
+        .execute(
+            "DELETE FROM items; DELETE FROM orders; DELETE FROM sessions;
+             SELECT ebb.place_hold('users', '1', 'court'); UPDATE users SET deleted_at = now() WHERE id = 2;
+             SELECT ebb.schedule('h', now() + interval '1 year', '{}', NULL, NULL, 'users', '2');
+             UPDATE users SET id = id + 40 WHERE id < 3",
+        )
+        .await;
+    assert_eq!(ebb.list("subject_id", "ebb.hold").await, "41");
+    assert_eq!(ebb.list("subject_id", "ebb.deletion").await, "42");
+    assert_eq!(ebb.list("subject_id", "ebb.event").await, "42");
+    // Without the trigger nothing follows, and doctor says who was left behind.
+    ebb.apply(&format!("{}{sink}", users(""))).await;
+    ebb.db.execute("UPDATE users SET id = id + 10 WHERE id > 40").await;
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    let named = |severity, what: &str| {
+        report.findings.iter().any(|found| found.severity == severity && found.evidence.contains(what))
+    };
+    assert!(named(Severity::Fail, "on hold whose row is not there (41)"), "{:?}", report.findings);
+    assert!(named(Severity::Warn, "with an open deletion whose row is not there (42)"), "{:?}", report.findings);
+    ebb.db.execute("SELECT ebb.place_hold('users', '51', 'court'); SELECT ebb.lift_hold('users', '41')").await;
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    assert!(!report.findings.iter().any(|found| found.evidence.contains("on hold whose row")), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("CREATE TABLE pay (id int PRIMARY KEY, at timestamptz); INSERT INTO pay SELECT n, now() - n * interval '20 days' FROM generate_series(1, 20) n").await;
+    let floors = users("floor = \"60d\"\n")
+        + "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"2y\"\nfloor = \"1y\"\n";
+    ebb.apply(&floors).await;
+    let sweep = |kind: &str, table: &str, column: &str, term: &str| {
+        format!(
+            "{floors}[[{kind}]]\nname = \"sweep\"\ntable = \"{table}\"\ncolumn = \"{column}\"\nolder_than = \"{term}\"\n"
+        )
+    };
+    for short in [
+        sweep("retain", "public.pay", "at", "1d"),
+        sweep("expire", "pay", "at", "1d"),
+        sweep("expire", "public.users", "deleted_at", "1d"),
+        sweep("expire", "public.users", "updated_at", "10y"),
+    ] {
+        let refused = ebb.try_apply(&short).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("would not hold"), "{short}: {refused}");
+        assert!(refused.hint().unwrap().contains("--reason"), "{refused:?}");
+    }
+    ebb.apply(&sweep("expire", "public.users", "deleted_at", "60d")).await;
+    ebb.apply(&sweep("expire", "public.pay", "at", "13mo")).await;
+    let short = wanted(&sweep("expire", "public.pay", "at", "300d")).unwrap();
+    let because = Consent { confirmed: true, reason: Some("the law changed".into()) };
+    ebb.engine.apply_with(&short, false, "legal", &because).await.unwrap();
+    let agreed: String = ebb.db.scalar("SELECT by_name || details::text FROM ebb.audit WHERE action = 'floor'").await;
+    assert!(
+        agreed.starts_with("legal") && agreed.contains("the law changed") && agreed.contains("\"pay\""),
+        "{agreed}"
+    );
+    // What was agreed to is not asked again; who looks is told.
+    ebb.engine.apply(&short, false, "test").await.unwrap();
+    let plan = ebb.engine.plan(&short).await.unwrap();
+    let sweep = plan.policies.iter().find(|policy| policy.policy == "sweep").unwrap();
+    assert!(sweep.problems.iter().any(|problem| problem.message.contains("would not hold")), "{sweep:?}");
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    assert!(report.findings.iter().any(|found| found.evidence.contains("would not hold")), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn a_tenant_without_rows_is_more_likely_a_typing_error() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    let set = OverrideChange::Set {
+        retention: Some("120d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let refused = set_override(&mut tx, "users", "t7", &set, false, "test").await.unwrap_err();
+    assert!(
+        refused.is_refused() && refused.to_string().contains("no row of public.users has the tenant_id t7"),
+        "{refused}"
+    );
+    assert!(set_override(&mut tx, "users", " ", &set, true, "test").await.unwrap_err().is_usage());
+    set_override(&mut tx, "users", "t1", &set, false, "test").await.unwrap();
+    set_override(&mut tx, "users", "t7", &set, true, "test").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_application_deletes_and_restores_and_lifts_no_hold() {
+    let ebb = Ebb::shop("").await;
+    let role = "DO $$ BEGIN CREATE ROLE ebb_app; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$";
+    ebb.db.execute(role).await;
+    ebb::pg::migrate(ebb.engine.database()).await.unwrap();
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    let mut app = ebb.client().await;
+    execute(
+        &mut app,
+        "SET ROLE ebb_app; SELECT ebb.delete_subject('users', '2'); SELECT ebb.restore_subject('users', '2')",
+    )
+    .await;
+    for denied in ["SELECT ebb.place_hold('users', '2', 'x')", "SELECT ebb.lift_hold('users', '1')"] {
+        let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(denied)).execute(&mut app).await.unwrap_err();
+        assert!(refused.to_string().contains("permission denied"), "{denied}: {refused}");
+    }
+}
