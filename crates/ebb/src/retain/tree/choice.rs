@@ -23,13 +23,13 @@ impl<'a> Builder<'a> {
             && named
             && wish == ChildAction::Delete
         {
-            let (relation, policy) = (self.table(child)?.relation.clone(), &own.policy);
+            let (table, policy) = (self.table(child)?.relation.label(), &own.policy);
             let message = format!(
-                "its rows are subjects of policy {policy}, by a time of their own, and would go without a record of theirs"
+                "its rows are subjects of policy {policy}: those that go along have no record of their own, and their events and open deletions stay"
             );
-            let fix = format!("nullify or anonymize {}, or delete those subjects before", columns.join(", "));
-            self.refuse(&relation, message, Some(fix));
-            return Ok((wish, None));
+            let fix =
+                format!("nullify or anonymize {}, and delete those subjects through their policy", columns.join(", "));
+            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix) });
         }
         let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
         let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
