@@ -232,7 +232,7 @@ impl Engine {
         }
         for want in wanted {
             if let Policy::Retain(policy) = &want.policy {
-                retain::install(&mut tx, policy, by).await?;
+                retain::install(&mut tx, policy, by, retain::Tree::Approved).await?;
             }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Retain && change.is_disable()) {
@@ -356,6 +356,10 @@ impl Engine {
         }
         self.check(&mut tx, &changed, None).await?;
         asked.covers(&mut tx, &changed, None).await?;
+        let tree = match &changed {
+            Policy::Retain(changed) => retain::at_runtime(&mut tx, &stored, changed).await?,
+            _ => retain::Tree::Approved,
+        };
         let put = policy::store::Put {
             kind: stored.kind,
             name: &stored.name,
@@ -371,7 +375,7 @@ impl Engine {
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         if let Policy::Retain(policy) = &changed {
-            retain::install(&mut tx, policy, asked.by).await?;
+            retain::install(&mut tx, policy, asked.by, tree).await?;
             retain::one_for_each_table(&mut tx).await?;
         }
         if let Policy::Resources(resources) = &changed {

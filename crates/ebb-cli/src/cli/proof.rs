@@ -83,6 +83,10 @@ pub(crate) struct ReplayArgs {
     /// Records (`ebb audit list --action erase --json`) or receipts that were kept outside; the database's own audit when absent.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Also those who live, or were deleted later, although this database's own audit has their erasure: without it
+    /// they are taken for somebody who registered again under the same key.
+    #[arg(long)]
+    live: bool,
     /// Say who is there again and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -206,7 +210,8 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         Some(file) => PastErasure::read(&read(file)?)?,
         None => retain::past_erasures(&mut tx).await?,
     };
-    let found = retain::replay(&mut tx, &key, &erasures, true, &by).await?;
+    let how = retain::Replay { only_look: true, live: args.live, by: &by };
+    let found = retain::replay(&mut tx, &key, &erasures, how).await?;
     tx.rollback().await?;
     let back: u64 = found.back.iter().map(|(_, count)| count).sum();
     say!(
@@ -223,7 +228,15 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
             output::plural(*count, "erasure")
         );
     }
-    let outcome = if found.unknown.is_empty() { Outcome::Done } else { Outcome::Problems };
+    let live: Vec<_> = found.live.iter().filter(|(_, count)| *count > 0).collect();
+    for (policy, count) in &live {
+        eprintln!(
+            "{} of {policy} not taken: they are not as they were erased, and this database remembers the erasure, so they may \
+             have registered again since; if they came back with a backup of the table, take them too with --live",
+            output::plural(*count, "subject")
+        );
+    }
+    let outcome = if found.unknown.is_empty() && live.is_empty() { Outcome::Done } else { Outcome::Problems };
     if args.dry_run || back == 0 {
         return Ok(outcome);
     }
@@ -232,7 +245,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
-    retain::replay(&mut tx, &key, &erasures, false, &by).await?;
+    retain::replay(&mut tx, &key, &erasures, retain::Replay { only_look: false, ..how }).await?;
     tx.commit().await?;
     say!("they are erased by the next run: ebb run --once");
     Ok(outcome)

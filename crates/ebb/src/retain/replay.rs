@@ -1,9 +1,10 @@
 //! Replay: after tables came back from a backup, whoever had been erased is there again. The records of erasures name
-//! them by pseudonym; whoever has the key can tell which rows those are. Invariant: a row is taken only when its own
+//! them by pseudonym; whoever has the key can tell which rows those are. Invariants: a row is taken only when its own
 //! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
-//! holds.
+//! holds. Whoever lives under a key whose erasure this very database remembers may have come after it, and is left alone
+//! unless somebody says otherwise.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::{Error, Result, policy};
 const PAGE: u64 = 10_000;
 
 /// An erasure that is known to have happened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PastErasure {
     /// By which policy.
     pub policy: String,
@@ -67,11 +68,25 @@ impl PastErasure {
     }
 }
 
+/// How to replay.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// Only say who is there again.
+    pub only_look: bool,
+    /// Also take subjects who live although the database's own audit has their erasure.
+    pub live: bool,
+    /// Who asks, for the audit.
+    pub by: &'a str,
+}
+
 /// What a replay found.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Replayed {
     /// Subjects that are there again, by policy; with a replay, opened for erasing.
     pub back: Vec<(String, u64)>,
+    /// Subjects who are not as they were erased (they live, or were deleted later), by policy, while the database's own audit
+    /// has the erasure: they may have registered again under the same key. Taken only where that was said.
+    pub live: Vec<(String, u64)>,
     /// Rows that were looked at.
     pub looked_at: u64,
     /// Erasures of policies that are not there, or not enabled: whether their subjects are back nobody can tell.
@@ -83,34 +98,47 @@ pub async fn replay(
     connection: &mut PgConnection,
     key: &SubjectKey,
     erasures: &[PastErasure],
-    only_look: bool,
-    by: &str,
+    how: Replay<'_>,
 ) -> Result<Replayed> {
     audit::same_subject_key(connection, key).await?;
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
+    let remembered: HashSet<PastErasure> = past_erasures(connection).await?.into_iter().collect();
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
         let Ok(Policy::Retain(retain)) = stored.policy() else { continue };
         let Some(subjects) = retain.subjects() else { continue };
-        let wanted: HashMap<Hash, Moment> = erasures
-            .iter()
-            .filter(|erasure| erasure.policy == stored.name)
-            .map(|erasure| (erasure.subject, erasure.soft_deleted_at))
-            .collect();
+        let mut wanted: HashMap<Hash, Vec<&PastErasure>> = HashMap::new();
+        for erasure in erasures.iter().filter(|erasure| erasure.policy == stored.name) {
+            wanted.entry(erasure.subject).or_default().push(erasure);
+        }
         if wanted.is_empty() {
             continue;
         }
         let compiled = compile::compile(connection, &retain, subjects).await?;
         let mut after: Option<Vec<String>> = None;
-        let mut back = 0;
+        let (mut back, mut live) = (0, 0);
         loop {
-            let page = rows::ids(connection, &compiled.root, after.as_deref(), PAGE).await?;
-            replayed.looked_at += page.ids.len() as u64;
-            for id in &page.ids {
-                let Some(moment) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
+            let page = rows::everybody(connection, &compiled.root, after.as_deref(), PAGE).await?;
+            replayed.looked_at += page.found.len() as u64;
+            for (id, deleted_at) in &page.found {
+                let Some(erasures) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
+                // What the database does not remember came with a backup from before it; of the rest, rows as they were erased.
+                let fits = |erasure: &&PastErasure| {
+                    !remembered.contains(*erasure)
+                        || deleted_at.is_some_and(|at| !compiled.root.is_later(at, erasure.soft_deleted_at))
+                };
+                let sure = erasures.iter().copied().filter(fits).max_by_key(|erasure| erasure.soft_deleted_at);
+                let taken = match (sure, how.live) {
+                    (Some(erasure), _) => erasure,
+                    (None, true) => erasures[erasures.len() - 1],
+                    (None, false) => {
+                        live += 1;
+                        continue;
+                    }
+                };
                 back += 1;
-                if !only_look {
-                    store::replay_subject(connection, &stored.name, id, *moment, by).await?;
+                if !how.only_look {
+                    store::replay_subject(connection, &stored.name, id, taken.soft_deleted_at, how.by).await?;
                 }
             }
             match page.last {
@@ -119,6 +147,7 @@ pub async fn replay(
             }
         }
         replayed.back.push((stored.name.clone(), back));
+        replayed.live.push((stored.name.clone(), live));
     }
     let mut unknown = BTreeMap::new();
     let looked = |policy: &String| replayed.back.iter().any(|(looked, _)| looked == policy);

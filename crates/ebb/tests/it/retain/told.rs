@@ -2,7 +2,7 @@
 
 use ebb::audit::SubjectKey;
 use ebb::doctor::{Questions, Severity};
-use ebb::retain::{Consent, Link, OverrideChange, past_erasures, replay, set_override};
+use ebb::retain::{Consent, Link, OverrideChange, Replay, past_erasures, replay, set_override};
 use ebb::spine::Status;
 use ebb_testkit::{TempDir, empty_database};
 
@@ -110,7 +110,8 @@ async fn a_node_with_another_subject_key_does_nothing_with_it() {
     let key = SubjectKey::load(&other_keys.path().join("subject.key")).unwrap();
     let mut tx = ebb.engine.database().read().await.unwrap();
     let erasures = past_erasures(&mut tx).await.unwrap();
-    let replayed = replay(&mut tx, &key, &erasures, true, "test").await.unwrap_err();
+    let replayed =
+        replay(&mut tx, &key, &erasures, Replay { only_look: true, live: false, by: "test" }).await.unwrap_err();
     assert!(replayed.is_refused() && replayed.hint().unwrap().contains("--new-subject-key"), "{replayed}");
     let look = other.look_at_link("AAAA").await.unwrap_err();
     assert!(look.is_refused(), "what another key made is not unknown: {look}");
