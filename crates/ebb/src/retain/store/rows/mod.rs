@@ -91,6 +91,13 @@ pub(crate) struct Root {
     pub(crate) unless: Option<String>,
 }
 
+impl Root {
+    /// Whether a soft delete is a later one than another. A day says too little.
+    pub(crate) fn is_later(&self, one: Moment, other: Moment) -> bool {
+        self.time != SoftDelete::Date && one.micros().saturating_sub(other.micros()) > 1_000_000
+    }
+}
+
 /// What a soft-delete column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SoftDelete {
