@@ -83,6 +83,10 @@ pub(crate) struct ReplayArgs {
     /// Records (`ebb audit list --action erase --json`) or receipts that were kept outside; the database's own audit when absent.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Also those who are not deleted and whose erasure this database knows: their rows came back from a backup, and nobody
+    /// has registered anew under their keys.
+    #[arg(long)]
+    live: bool,
     /// Say who is there again and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -187,6 +191,11 @@ pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
 pub(crate) async fn report(context: &Context, args: ReportArgs) -> Result<Outcome> {
     let moment = |text: &Option<String>| text.as_deref().map(super::audit::moment).transpose();
     let (since, until) = (moment(&args.since)?, moment(&args.until)?);
+    if let (Some(since), Some(until)) = (since, until)
+        && since >= until
+    {
+        return Err(Error::usage("--since is not before --until"));
+    }
     let mut tx = context.begin().await?;
     let report = retain::report(&mut tx, since, until, args.tenant.as_deref()).await?;
     tx.rollback().await?;
@@ -206,7 +215,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         Some(file) => PastErasure::read(&read(file)?)?,
         None => retain::past_erasures(&mut tx).await?,
     };
-    let found = retain::replay(&mut tx, &key, &erasures, true, &by).await?;
+    let found = retain::replay(&mut tx, &key, &erasures, (true, args.live), &by).await?;
     tx.rollback().await?;
     let back: u64 = found.back.iter().map(|(_, count)| count).sum();
     say!(
@@ -216,6 +225,13 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
     );
     for (policy, count) in found.back.iter().filter(|(_, count)| *count > 0) {
         say!("  {policy}: {count}");
+    }
+    for (policy, count) in found.live.iter().filter(|(_, count)| *count > 0) {
+        eprintln!(
+            "{} of policy {policy} left alone: not deleted, and this database knows the erasure, so that somebody else may have \
+             registered under the same key since; if the rows came back from a backup: --live",
+            output::plural(*count, "subject")
+        );
     }
     for (policy, count) in &found.unknown {
         eprintln!(
@@ -232,7 +248,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
-    retain::replay(&mut tx, &key, &erasures, false, &by).await?;
+    retain::replay(&mut tx, &key, &erasures, (false, args.live), &by).await?;
     tx.commit().await?;
     say!("they are erased by the next run: ebb run --once");
     Ok(outcome)

@@ -91,8 +91,31 @@ pub(crate) async fn check(connection: &mut PgConnection, policy: &Retain) -> Res
     rehearse::rehearse(connection, &compiled).await
 }
 
-/// Stores what functions and nodes need of a policy: its terms, its function, and its tree as it is now, approved.
-pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: &str) -> Result<()> {
+/// Whose word a change of a policy is about the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// It was shown as it is now.
+    Given,
+    /// It has grown since it was approved, and nobody was shown.
+    Outstanding,
+}
+
+/// Whether a policy's tree is still the one that was approved: a change of its other keys does not approve another.
+pub(crate) async fn approval(connection: &mut PgConnection, before: &Retain) -> Result<Approval> {
+    match unapproved(connection, before).await {
+        Err(error) if error.is_unavailable() => Err(error),
+        Ok(differences) if differences.is_empty() => Ok(Approval::Given),
+        _ => Ok(Approval::Outstanding),
+    }
+}
+
+/// Stores what functions and nodes need of a policy: its terms, its function, and its tree as it is now, where that is approved.
+pub(crate) async fn install(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    by: &str,
+    approval: Approval,
+) -> Result<()> {
     let name = policy.name.as_str();
     let (mut subject_call, mut shape) = (None, None);
     let table = work::table(connection, policy).await?;
@@ -116,7 +139,10 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
         let tree = compiled.tree.shape();
         let erased = tree.tables.iter().filter(|table| table.erased);
         gate::open_over(connection, name, erased.map(|table| table.table.clone()).collect()).await?;
-        shape = Some(tree);
+        shape = match approval {
+            Approval::Given => Some(tree),
+            Approval::Outstanding => store::approved(connection, name).await?,
+        };
     }
     let floor = policy.floor.unwrap_or(Term::seconds(0));
     let warning = policy.subjects().and_then(|subjects| subjects.warning.as_ref());

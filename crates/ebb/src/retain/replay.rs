@@ -3,7 +3,7 @@
 //! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
 //! holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -44,7 +44,11 @@ impl PastErasure {
                 erasures.extend(PastErasure::of(record)?);
             }
         }
-        Ok(erasures)
+        match erasures.is_empty() {
+            true => Err(Error::usage("there is no record of an erasure in this file")
+                .with_hint("ebb audit list --action erase --json prints them; receipts do as well")),
+            false => Ok(erasures),
+        }
     }
 
     /// None for records of something else.
@@ -72,21 +76,27 @@ impl PastErasure {
 pub struct Replayed {
     /// Subjects that are there again, by policy; with a replay, opened for erasing.
     pub back: Vec<(String, u64)>,
+    /// Subjects that live and whose erasure this database knows, by policy; left alone unless asked for.
+    pub live: Vec<(String, u64)>,
     /// Rows that were looked at.
     pub looked_at: u64,
     /// Erasures of policies that are not there, or not enabled: whether their subjects are back nobody can tell.
     pub unknown: Vec<(String, u64)>,
 }
 
-/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones.
+/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones. Whoever lives and was erased
+/// before this database's last record of it may be somebody else with the same key: they are taken only with `live_too`.
 pub async fn replay(
     connection: &mut PgConnection,
     key: &SubjectKey,
     erasures: &[PastErasure],
-    only_look: bool,
+    (only_look, live_too): (bool, bool),
     by: &str,
 ) -> Result<Replayed> {
     audit::same_subject_key(connection, key).await?;
+    let own = past_erasures(connection).await?;
+    let known: HashSet<(String, Hash, Moment)> =
+        own.into_iter().map(|past| (past.policy, past.subject, past.soft_deleted_at)).collect();
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
@@ -102,12 +112,23 @@ pub async fn replay(
         }
         let compiled = compile::compile(connection, &retain, subjects).await?;
         let mut after: Option<Vec<String>> = None;
-        let mut back = 0;
+        let (mut back, mut live) = (0, 0);
         loop {
             let page = rows::ids(connection, &compiled.root, after.as_deref(), PAGE).await?;
             replayed.looked_at += page.ids.len() as u64;
-            for id in &page.ids {
-                let Some(moment) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
+            let of = |id: &String| Some((id.clone(), *wanted.get(&erase::pseudonym(key, &stored.name, id))?));
+            let found: Vec<(String, Moment)> = page.ids.iter().filter_map(of).collect();
+            let ids = compiled.root.named(found.iter().map(|(id, _)| id.as_str()))?;
+            let alive: HashSet<i32> = match found.is_empty() {
+                true => HashSet::new(),
+                false => rows::alive(connection, &compiled.root, &ids).await?.into_iter().collect(),
+            };
+            for (at, (id, moment)) in found.iter().enumerate() {
+                let again = known.contains(&(stored.name.clone(), erase::pseudonym(key, &stored.name, id), *moment));
+                if alive.contains(&(at as i32)) && again && !live_too {
+                    live += 1;
+                    continue;
+                }
                 back += 1;
                 if !only_look {
                     store::replay_subject(connection, &stored.name, id, *moment, by).await?;
@@ -119,6 +140,7 @@ pub async fn replay(
             }
         }
         replayed.back.push((stored.name.clone(), back));
+        replayed.live.push((stored.name.clone(), live));
     }
     let mut unknown = BTreeMap::new();
     let looked = |policy: &String| replayed.back.iter().any(|(looked, _)| looked == policy);

@@ -110,7 +110,7 @@ async fn a_node_with_another_subject_key_does_nothing_with_it() {
     let key = SubjectKey::load(&other_keys.path().join("subject.key")).unwrap();
     let mut tx = ebb.engine.database().read().await.unwrap();
     let erasures = past_erasures(&mut tx).await.unwrap();
-    let replayed = replay(&mut tx, &key, &erasures, true, "test").await.unwrap_err();
+    let replayed = replay(&mut tx, &key, &erasures, (true, false), "test").await.unwrap_err();
     assert!(replayed.is_refused() && replayed.hint().unwrap().contains("--new-subject-key"), "{replayed}");
     let look = other.look_at_link("AAAA").await.unwrap_err();
     assert!(look.is_refused(), "what another key made is not unknown: {look}");
@@ -289,4 +289,121 @@ async fn an_application_deletes_and_restores_and_lifts_no_hold() {
         let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(denied)).execute(&mut app).await.unwrap_err();
         assert!(refused.to_string().contains("permission denied"), "{denied}: {refused}");
     }
+}
+
+#[tokio::test]
+async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    ebb.db.execute("UPDATE users SET deleted_at = now() - interval '50 days', updated_at = now() - interval '400 days' WHERE id < 7").await;
+    let set = async |key: &str, value: serde_json::Value| {
+        let change = [(key.to_owned(), value)].into_iter().collect();
+        ebb.engine.set_policy("users", &change, "test").await
+    };
+    let says = |refused: ebb::Result<i64>, what: &str| {
+        let refused = refused.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains(what), "{refused}");
+    };
+    says(set("grace", "40d".into()).await, "6 more subjects would be due at once");
+    let shorter = OverrideChange::Set {
+        retention: Some("40d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let refused = set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap_err();
+    assert!(refused.to_string().contains("2 more subjects would be due at once"), "{refused}");
+    tx.rollback().await.unwrap();
+    says(set("deleted_at", "updated_at".into()).await, "6 more subjects would be due at once");
+
+    // The same for tenants whose own terms count no more, marked or not.
+    let longer = OverrideChange::Set {
+        retention: Some("200d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    for tenant in ["t0", "t1", "t2"] {
+        set_override(&mut tx, "users", tenant, &longer, false, "test").await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    set("grace", "49d".into()).await.unwrap();
+    says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
+    ebb.once("users:mark").await;
+    says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
+    says(set("deleted_at", "updated_at".into()).await, "open deletions or holds");
+}
+
+#[tokio::test]
+async fn a_change_at_runtime_approves_no_tree_that_has_grown() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "SELECT ebb.delete_subject('users', '1');
+             CREATE TABLE vip (user_id bigint PRIMARY KEY REFERENCES users ON DELETE CASCADE); INSERT INTO vip VALUES (1)",
+        )
+        .await;
+    let describe = async |text: &str| {
+        let change = [("description".to_owned(), text.into())].into_iter().collect();
+        ebb.engine.set_policy("users", &change, "test").await.unwrap()
+    };
+    describe("hi").await;
+    ebb.db.advance("91 days").await;
+    for text in ["ho", "hu"] {
+        ebb.once("users:erase").await;
+        let stopped: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'users'").await;
+        assert!(stopped.contains("has changed since it was approved"), "{stopped}");
+        assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM vip").await, 1);
+        describe(text).await;
+    }
+    // Its own keys may change the tree of whoever has seen it; `apply` approves the rest.
+    ebb.engine.apply(&wanted(&users("")).unwrap(), true, "test").await.unwrap();
+    ebb.once("users:erase").await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM vip").await, 0);
+}
+
+#[tokio::test]
+async fn a_partition_has_no_subjects_of_its_own() {
+    let ebb = Ebb::with(
+        "CREATE TABLE people (id int, region text, deleted_at timestamptz, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+         CREATE TABLE people_eu PARTITION OF people FOR VALUES IN ('eu');
+         CREATE TABLE o (id int PRIMARY KEY, person int, region text, FOREIGN KEY (person, region) REFERENCES people ON DELETE CASCADE)",
+    )
+    .await;
+    let refused = ebb.try_apply(&users("").replace("public.users", "public.people_eu")).await.unwrap_err();
+    assert!(refused.is_config() && refused.to_string().contains("is a partition of public.people"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_replay_takes_nobody_who_registered_anew_under_an_erased_key() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (email text PRIMARY KEY, deleted_at timestamptz);
+         INSERT INTO users VALUES ('a@x.test'), ('b@x.test'), ('c@x.test')",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', email) FROM users WHERE email < 'c'").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    // One registers anew, the other comes back from a backup as it was.
+    ebb.db
+        .execute(
+            "INSERT INTO users VALUES ('a@x.test');
+             INSERT INTO users SELECT 'b@x.test', deleted_at FROM ebb.deletion LIMIT 1",
+        )
+        .await;
+    let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let erasures = past_erasures(&mut tx).await.unwrap();
+    let found = replay(&mut tx, &key, &erasures, (false, false), "test").await.unwrap();
+    assert_eq!((found.back[0].1, found.live[0].1), (1, 1), "{found:?}");
+    tx.commit().await.unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.list("email", "users").await, "a@x.test,c@x.test");
+    // What this database does not know happened after its backup: whoever is there was meant.
+    ebb.db.execute("ALTER TABLE ebb.audit DISABLE TRIGGER USER; DELETE FROM ebb.audit_pending; DELETE FROM ebb.audit WHERE action = 'erase'").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = replay(&mut tx, &key, &erasures, (true, false), "test").await.unwrap();
+    assert_eq!((found.back[0].1, found.live[0].1), (1, 0), "{found:?}");
 }
