@@ -82,7 +82,7 @@ fn request() -> Request {
         keep: None,
         zone: "UTC".into(),
         policy: None,
-        guard: None,
+        guard: Vec::new(),
         move_foreign_keys: false,
     }
 }

@@ -83,8 +83,8 @@ pub(crate) struct ReplayArgs {
     /// Records (`ebb audit list --action erase --json`) or receipts that were kept outside; the database's own audit when absent.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Also those who are not deleted and whose erasure this database knows: their rows came back from a backup, and nobody
-    /// has registered anew under their keys.
+    /// Also those who live, or were deleted later, although this database's own audit has their erasure: without it
+    /// they are taken for somebody who registered again under the same key.
     #[arg(long)]
     live: bool,
     /// Say who is there again and change nothing.
@@ -215,7 +215,8 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         Some(file) => PastErasure::read(&read(file)?)?,
         None => retain::past_erasures(&mut tx).await?,
     };
-    let found = retain::replay(&mut tx, &key, &erasures, (true, args.live), &by).await?;
+    let how = retain::Replay { only_look: true, live: args.live, by: &by };
+    let found = retain::replay(&mut tx, &key, &erasures, how).await?;
     tx.rollback().await?;
     let back: u64 = found.back.iter().map(|(_, count)| count).sum();
     say!(
@@ -226,20 +227,21 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
     for (policy, count) in found.back.iter().filter(|(_, count)| *count > 0) {
         say!("  {policy}: {count}");
     }
-    for (policy, count) in found.live.iter().filter(|(_, count)| *count > 0) {
-        eprintln!(
-            "{} of policy {policy} left alone: not deleted, and this database knows the erasure, so that somebody else may have \
-             registered under the same key since; if the rows came back from a backup: --live",
-            output::plural(*count, "subject")
-        );
-    }
     for (policy, count) in &found.unknown {
         eprintln!(
             "{} of policy {policy} cannot be looked for: it is not there, or disabled; apply it and replay again",
             output::plural(*count, "erasure")
         );
     }
-    let outcome = if found.unknown.is_empty() { Outcome::Done } else { Outcome::Problems };
+    let live: Vec<_> = found.live.iter().filter(|(_, count)| *count > 0).collect();
+    for (policy, count) in &live {
+        eprintln!(
+            "{} of {policy} not taken: they are not as they were erased, and this database remembers the erasure, so they may \
+             have registered again since; if they came back with a backup of the table, take them too with --live",
+            output::plural(*count, "subject")
+        );
+    }
+    let outcome = if found.unknown.is_empty() && live.is_empty() { Outcome::Done } else { Outcome::Problems };
     if args.dry_run || back == 0 {
         return Ok(outcome);
     }
@@ -248,7 +250,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
-    retain::replay(&mut tx, &key, &erasures, (false, args.live), &by).await?;
+    retain::replay(&mut tx, &key, &erasures, retain::Replay { only_look: false, ..how }).await?;
     tx.commit().await?;
     say!("they are erased by the next run: ebb run --once");
     Ok(outcome)

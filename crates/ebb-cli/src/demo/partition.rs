@@ -30,7 +30,7 @@ pub(super) async fn show(context: &Context) -> Result<()> {
         keep: None,
         zone: "UTC".into(),
         policy: None,
-        guard: None,
+        guard: Vec::new(),
         move_foreign_keys: false,
     };
     let adopted = adopt::adopt(database, &request, "demo", &mut |_| ()).await?;

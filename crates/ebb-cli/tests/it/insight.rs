@@ -201,6 +201,14 @@ async fn doctor_fails_without_a_schema_and_is_content_with_a_healthy_one() {
     let (code, report) = json(database.url(), KEYS, &["doctor", "--json"]).await;
     assert_eq!(code, 0, "{report:#}");
     assert_eq!(findings(&report, "schema")[0]["severity"], "ok");
+
+    database.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
+    let (_, report) = json(database.url(), KEYS, &["doctor", "--json"]).await;
+    assert!(findings(&report, "schemas").is_empty(), "{report:#}");
+    database.execute("GRANT CREATE ON SCHEMA public TO PUBLIC").await;
+    let (code, report) = json(database.url(), KEYS, &["doctor", "--json"]).await;
+    let fix = &findings(&report, "schemas")[0]["fix"]["text"];
+    assert_eq!((code, fix), (0, &"REVOKE CREATE ON SCHEMA \"public\" FROM PUBLIC;".into()), "{report:#}");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! Partitioned tables: how long their partitions last, and what was begun on them and not ended.
 
+use sqlx::PgConnection;
+
 use super::store::{self, Unfinished};
 use super::{Finding, Fix, unable};
-use crate::policy::{Kind, Stored};
+use crate::pg::catalog;
+use crate::policy::{Kind, Policy, Stored};
 use crate::{Engine, Result, partition};
 
 /// Below this a runway is an emergency, whatever the period.
@@ -13,6 +16,7 @@ pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec
     for one in stored.iter().filter(|one| one.kind == Kind::Partition && one.is_active()) {
         let mut tx = engine.database().read().await?;
         let listed = partition::list(&mut tx, Some(&one.name)).await;
+        findings.extend(guard(&mut tx, one).await.ok().flatten());
         tx.rollback().await?;
         match listed {
             Ok(listings) => {
@@ -27,6 +31,22 @@ pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec
     tx.commit().await?;
     findings.extend(unfinished.iter().map(begun));
     Ok(findings)
+}
+
+/// A guard that gives keys free while their rows are kept: it does not follow the policy.
+async fn guard(connection: &mut PgConnection, stored: &Stored) -> Result<Option<Finding>> {
+    let Policy::Partition(policy) = stored.policy()? else { return Ok(None) };
+    let table = catalog::table(connection, &policy.table).await?;
+    let keep = policy.keep.map(|keep| keep.to_interval());
+    let short = partition::store::short_guard(connection, table.oid, keep, policy.by.as_str()).await?;
+    let label = table.relation.label();
+    Ok(short.map(|(term, wanted)| {
+        let text = format!(
+            "keys of {label} that its guard keeps unique are free again {term} after their row came, and its rows are kept for longer"
+        );
+        let fix = format!("SELECT ebb.guard_for('{}', '{wanted}')", table.relation.to_string().replace('\'', "''"));
+        Finding::warn("guard", Some(stored.name.as_str()), text).fix(Fix::sql(fix))
+    }))
 }
 
 fn runway(listing: &partition::Listing) -> Finding {
@@ -63,6 +83,13 @@ fn leaving(listing: &partition::Listing) -> Vec<Finding> {
 fn begun(one: &Unfinished) -> Finding {
     let about = Some(one.relation.as_str());
     let Unfinished { relation, what, state, .. } = one;
+    if what == "finish" {
+        let text = format!(
+            "{state}, which was split, still has every row of then, also what was deleted or has expired since"
+        );
+        return Finding::warn("unfinished", about, text)
+            .fix(Fix::command(format!("ebb partition finish {relation} (there is no way back from it)")));
+    }
     let command = if state == "splitting" || state == "adopting" { what.as_str() } else { "rollback" };
     let fix = Fix::command(format!("ebb partition {command} {relation} (or back: ebb partition rollback {relation})"));
     match &one.refuses_from {

@@ -38,6 +38,9 @@ pub(super) async fn rights(
     if migrated {
         findings.extend(own(&mut tx, &role).await?);
     }
+    let tables = policies.iter().map(|policy| policy.table.as_str());
+    let tables: Vec<&str> = tables.chain(subjects.iter().map(|policy| policy.table.as_str())).collect();
+    findings.extend(store::open_schemas(&mut tx, &tables).await?.iter().map(|schema| anybody_creates(schema)));
     tx.rollback().await?;
     let mut found = Vec::new();
     for policy in policies {
@@ -66,6 +69,14 @@ fn told(policy: &str, found: Result<Vec<Finding>>) -> Result<Vec<Finding>> {
         Err(error) => Ok(vec![unable("privileges", Some(policy), &error)]),
         found => found,
     }
+}
+
+/// Names of operators and functions in keys and expressions are looked up in such a schema too: whoever puts a better match there
+/// has it run with the rights of a node, or of a table's owner.
+fn anybody_creates(schema: &str) -> Finding {
+    let text = format!("anybody may create functions and operators in schema {schema}, and have nodes run them");
+    let fix = Fix::sql(format!("REVOKE CREATE ON SCHEMA {} FROM PUBLIC;", Ident::new(schema)));
+    Finding::warn("schemas", Some(schema), text).fix(fix)
 }
 
 /// The two roles, and what the node's role should and should not be.

@@ -15,6 +15,8 @@ use crate::{Error, Result};
 /// How often its pages go to the disk, and how often somebody is told how far it is.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 const TELL_EVERY: Duration = Duration::from_millis(500);
+/// How long somebody's older view of the tables is waited for.
+const OUTLAST_FOR: Duration = Duration::from_secs(600);
 
 /// Builds an index by its statement, unless it is there.
 pub(crate) async fn build(
@@ -80,13 +82,48 @@ pub(crate) async fn tell(session: &mut Session, sql: String, watch: &mut (dyn Fn
 /// The statements that end when nobody sees any more what was there before them: a transaction that keeps one view of all
 /// tables would miss rows that have moved since it began. Building an index concurrently waits for those, whoever they are;
 /// a table that nobody knows keeps it from waiting for others.
-pub(crate) fn outlast(scratch: &Relation) -> Vec<String> {
+pub(crate) fn outlast_sql(scratch: &Relation) -> Vec<String> {
     vec![
         format!("DROP TABLE IF EXISTS {scratch}"),
         format!("CREATE TABLE {scratch} (n int)"),
         format!("CREATE INDEX CONCURRENTLY ON {scratch} (n)"),
         format!("DROP TABLE {scratch}"),
     ]
+}
+
+/// Runs them, for a while: says for whom it waits, and in the end who has outlasted it.
+pub(crate) async fn outlast(
+    session: &mut Session,
+    sql: &[String],
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let bound = format!("SET statement_timeout = {}", OUTLAST_FOR.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(bound)).execute(&mut session.connection).await?;
+    let (mut whom, mut ended) = (None, Ok(()));
+    for statement in sql {
+        let mut told = |progress| {
+            if let Progress::Share(_, words) = &progress
+                && words.contains("behind pid")
+            {
+                whom = Some(words.clone());
+            }
+            watch(progress);
+        };
+        ended = tell(session, statement.clone(), &mut told).await;
+        if ended.is_err() {
+            break;
+        }
+    }
+    sqlx::raw_sql("SET statement_timeout = 0").execute(&mut session.connection).await?;
+    ended.map_err(|error| match error.sqlstate().as_deref() {
+        Some("57014") => Error::refused(format!(
+            "a transaction still sees the rows where they were before, and has done so for {} minutes ({})",
+            OUTLAST_FOR.as_secs() / 60,
+            whom.unwrap_or_else(|| "the server does not say which".into())
+        ))
+        .with_hint("run it again when that transaction is over; what is done stays done"),
+        _ => error,
+    })
 }
 
 /// Alone on the server an index is built as the server is set to; beside others without helpers, each of which would take

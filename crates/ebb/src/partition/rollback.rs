@@ -23,7 +23,7 @@ use super::adopt::{
     After, Plan, Progress, Session, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
 };
 use super::{split, store as partitions};
-use crate::pg::{Database, Ident, Literal, Relation, catalog};
+use crate::pg::{Database, Ident, Literal, Relation, block, catalog};
 use crate::{Error, Result, sql};
 
 /// How many partitions may come between two tries of the transaction that takes the name back.
@@ -80,6 +80,7 @@ pub async fn rollback_within(
                 adoption.relation
             )));
     }
+    refuse_other_place(&mut session, &adoption, &plan).await?;
     match adoption.state.as_str() {
         "adopting" => return abandon(&mut session, &adoption, &plan, watch).await,
         "adopted" => back(&mut session, &adoption, &mut plan, by, watch).await?,
@@ -87,6 +88,19 @@ pub async fn rollback_within(
     }
     let moved = drain::drain(&mut session, &adoption, &plan, watch).await?;
     Ok(RolledBack::Back(moved))
+}
+
+/// The cutover of an adoption that is not known to be past it: somebody's own statements, which wrote nothing down.
+async fn refuse_other_place(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result<()> {
+    let place = partitions::place(&mut session.connection, adoption.relid).await?;
+    let moved = place.is_some_and(|place| place.parent.is_some() || place.relation() != plan.relation());
+    if adoption.state != "adopting" || !moved {
+        return Ok(());
+    }
+    Err(Error::refused(format!("the table whose adoption was begun is {} by now", plan.history().label())).with_hint(format!(
+        "whoever moved it must say so: UPDATE ebb.adoption SET state = 'adopted', step = 0 WHERE relation = {}; then roll back",
+        Literal(&adoption.relation)
+    )))
 }
 
 /// The split of the table that was typed, where it is in one of these states, held by this session.
@@ -166,10 +180,10 @@ pub(crate) async fn abandon(
 }
 
 async fn forget_guard(connection: &mut PgConnection, plan: &Plan) -> Result<()> {
-    match &plan.backfill {
-        Some(backfill) => store::forget_guard(connection, &backfill.namespace).await,
-        None => Ok(()),
+    for backfill in plan.backfills() {
+        store::forget_guard(connection, &backfill.namespace).await?;
     }
+    Ok(())
 }
 
 /// After the cutover: keys first, then the names in one short transaction.
@@ -229,10 +243,34 @@ async fn refuse(session: &mut Session, adoption: &Adoption, plan: &Plan, parent:
                 "ALTER SUBSCRIPTION {name} DISABLE; roll back; ALTER SUBSCRIPTION {name} REFRESH PUBLICATION WITH (copy_data = false); ALTER SUBSCRIPTION {name} ENABLE"
             )));
     }
+    refuse_subpartitioned(session, parent, &table).await?;
+    refuse_new_names(session, plan).await?;
     unique::refuse_twins(&mut session.connection, plan).await?;
     drain::refuse_triggers(&mut session.connection, i64::from(parent), plan).await?;
     drain::refuse_loud(&mut session.connection, i64::from(parent), adoption.relid).await?;
     Ok(())
+}
+
+/// The rows of a partition move back from where they are; this knows no partitions of partitions.
+async fn refuse_subpartitioned(session: &mut Session, parent: u32, table: &Relation) -> Result<()> {
+    let found: Option<String> =
+        sql!("subpartitioned" scalar String).bind(i64::from(parent)).fetch_optional(&mut session.connection).await?;
+    let Some(name) = found else { return Ok(()) };
+    Err(Error::refused(format!("partition {name} is no ordinary table, and its rows would not move back")).with_hint(format!(
+        "take it out before: ALTER TABLE {table} DETACH PARTITION {name}; roll back; INSERT INTO {table} SELECT * FROM {name}"
+    )))
+}
+
+/// What the old table's things are called by now is how they are found.
+async fn refuse_new_names(session: &mut Session, plan: &Plan) -> Result<()> {
+    let found = store::taken(&mut session.connection, &plan.schema, &plan.wanted).await?;
+    let Some(gone) = plan.wanted.iter().find(|name| !found.contains(name)) else { return Ok(()) };
+    let history = plan.history();
+    Err(Error::refused(format!("{}.{gone} is not there any more, and the way back would give it its old name", plan.schema))
+        .with_hint(format!(
+            "was it renamed, or built anew when the type of a column changed? See \\d {history}, then ALTER INDEX … RENAME TO {}; nothing was changed",
+            Ident::new(gone)
+        )))
 }
 
 /// The transaction of the way back.
@@ -244,6 +282,7 @@ async fn statements(
     attached: &[(i64, String, String)],
 ) -> Result<Vec<String>> {
     let table = plan.relation();
+    refuse_subpartitioned(session, parent, &table).await?;
     let triggers = subject::triggers(&mut session.connection, i64::from(parent)).await?;
     let known = attached.iter().map(|(oid, ..)| oid.to_string()).collect::<Vec<_>>().join(", ");
     let loud = drain::loud(&mut session.connection, i64::from(parent)).await?;
@@ -265,22 +304,21 @@ async fn statements(
     sql.extend(unique::triggers(plan, adoption.relid, &table));
     for (oid, schema, name) in attached.iter().filter(|(oid, ..)| *oid != adoption.relid) {
         let partition = Relation::new(schema, name);
-        let mut own = vec![format!("ALTER TABLE {partition} INHERIT {table}")];
+        let mut own =
+            vec![format!("PERFORM ebb.drop_derived_checks({oid})"), format!("ALTER TABLE {partition} INHERIT {table}")];
         if attached.len() > MANY {
             own.push(format!("PERFORM ebb.within_lock({})", Literal(ALONG)));
         }
         own.extend(plan.referrers.iter().map(|moved| moved.keep_on(&partition)));
         own.extend(unique::triggers(plan, adoption.relid, &partition));
         // What the table's row triggers do they do for the rows in here, too.
-        for trigger in
-            triggers.iter().filter(|trigger| trigger.is_row && !guard::TRIGGERS.contains(&trigger.name.as_str()))
-        {
+        for trigger in triggers.iter().filter(|trigger| trigger.is_row && !guard::is_mine(&trigger.name)) {
             own.extend(trigger.on(&partition)?);
         }
-        sql.push(format!(
-            "DO $ebb$ BEGIN IF NOT (SELECT relispartition FROM pg_class WHERE oid = {oid}) THEN {}; END IF; END $ebb$",
+        sql.push(block(&format!(
+            "BEGIN IF NOT (SELECT relispartition FROM pg_class WHERE oid = {oid}) THEN {}; END IF; END",
             own.join("; ")
-        ));
+        )));
     }
     Ok(sql)
 }
@@ -288,7 +326,8 @@ async fn statements(
 /// The old table leaves, and the partitions that have rows; the empty ones stay with the table that hides again, because
 /// each that leaves takes its milliseconds under the lock: very many are too many for a short one. One that came meanwhile
 /// would be hidden without being known, one that left would come back, and rows that cannot move quietly must not have come
-/// since that was looked at.
+/// since that was looked at. The old table leaves last: whoever deletes a row that others refer to asks them in the order in
+/// which they left, and must ask the table that rows move into after those that they come from.
 fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
     let loud = loud.map_or(String::new(), |words| {
         let words = Literal(words);
@@ -297,19 +336,19 @@ fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
         )
     });
     let along = Literal(ALONG);
-    format!(
-        "DO $ebb$ DECLARE one oid; has_rows boolean; n int := 0; BEGIN \
+    block(&format!(
+        "DECLARE one oid; has_rows boolean; n int := 0; BEGIN \
          IF EXISTS (SELECT unnest(ARRAY[{known}]::oid[]) EXCEPT SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} AND NOT inhdetachpending) \
          THEN RAISE EXCEPTION USING ERRCODE = 'EB003', MESSAGE = 'a partition is leaving; run the rollback again'; END IF; \
-         FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} LOOP \
+         FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} ORDER BY inhrelid = {old}, inhrelid LOOP \
          IF one <> ALL (ARRAY[{known}]::oid[]) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
          MESSAGE = 'partitions are added all the time; run the rollback again'; END IF; \
          EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; {loud}\
          IF has_rows OR one = {old} THEN \
          EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); \
          n := n + 1; IF n > {MANY} THEN PERFORM ebb.within_lock({along}); END IF; END IF; \
-         END LOOP; END $ebb$"
-    )
+         END LOOP; END"
+    ))
 }
 
 /// What somebody made or changed since the table was adopted, and the old one would not have.
@@ -354,14 +393,4 @@ async fn moving_triggers(connection: &mut PgConnection, oid: i64) -> Result<i64>
 /// What would tell others of a row that only moves, whatever this session does, in words.
 async fn told(connection: &mut PgConnection, oid: i64) -> Result<Vec<String>> {
     Ok(sql!("told" scalar String).bind(oid).fetch_all(connection).await?)
-}
-
-/// A transaction that is newer than everything so far.
-async fn last_transaction(connection: &mut PgConnection) -> Result<String> {
-    Ok(sqlx::query_scalar("SELECT pg_current_xact_id()::text").persistent(false).fetch_one(connection).await?)
-}
-
-/// Who still looks at the past before a transaction, in words.
-async fn older_snapshot(connection: &mut PgConnection, transaction: &str) -> Result<Option<String>> {
-    Ok(sql!("older_snapshot" scalar String).bind(transaction).fetch_optional(connection).await?)
 }

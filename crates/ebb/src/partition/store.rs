@@ -353,6 +353,21 @@ pub(crate) async fn back_from_role(connection: &mut PgConnection, role: Option<&
     Ok(())
 }
 
+/// How long a guard of a table keeps its keys, and how long it should: where its rows are kept longer.
+pub(crate) async fn short_guard(
+    connection: &mut PgConnection,
+    oid: u32,
+    keep: Option<PgInterval>,
+    by: &str,
+) -> Result<Option<(String, String)>> {
+    Ok(sql!("short_guards" as (String, String))
+        .bind(i64::from(oid))
+        .bind(keep)
+        .bind(by)
+        .fetch_optional(connection)
+        .await?)
+}
+
 /// A partition as people see it.
 #[derive(Debug, sqlx::FromRow)]
 pub(crate) struct Bounds {

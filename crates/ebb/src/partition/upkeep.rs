@@ -49,6 +49,8 @@ pub(crate) struct Upkeep {
     pub(crate) kept_by: Option<String>,
     /// Partitions that somebody else had begun to take out.
     pub(crate) ended: Vec<String>,
+    /// Why expired partitions cannot leave.
+    pub(crate) stuck: Vec<String>,
 }
 
 impl Upkeep {
@@ -58,24 +60,33 @@ impl Upkeep {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(step) = self.steps.front().cloned() else { return Ok(Outcome::default()) };
-        let changed = match step {
-            Step::Add => self.add(batch).await?,
-            Step::Decide(oid) => {
-                self.decide(batch, oid).await?;
+        let tried = match step {
+            Step::Add => self.add(batch).await,
+            Step::Decide(oid) => self.decide(batch, oid).await.map(|()| 0),
+            Step::Detach(oid) => self.detach(batch, oid).await.map(|()| 0),
+            Step::Finalize(oid) => self.finalize(batch, oid).await.map(|()| 0),
+            Step::Drop(oid) => self.drop(batch, oid).await,
+        };
+        let changed = match tried {
+            Err(error) if self.concerns_one(&step, &error).await? => {
+                tracing::warn!(policy = %self.policy.name, %error, "An expired partition cannot leave yet");
+                self.stuck.push(error.to_string());
                 0
             }
-            Step::Detach(oid) => {
-                self.detach(batch, oid).await?;
-                0
-            }
-            Step::Finalize(oid) => {
-                self.finalize(batch, oid).await?;
-                0
-            }
-            Step::Drop(oid) => self.drop(batch, oid).await?,
+            tried => tried?,
         };
         self.steps.pop_front();
         Ok(Outcome { changed, more: !self.steps.is_empty() })
+    }
+
+    /// Whether an error concerns one partition alone, and leaves the batch as it was: the others go on. What refers to rows of
+    /// a partition is only told by a session of its own.
+    async fn concerns_one(&self, step: &Step, error: &Error) -> Result<bool> {
+        Ok(match step {
+            Step::Drop(_) => error.is_refused() && error.sqlstate().is_none(),
+            Step::Detach(_) => error.sqlstate().as_deref() == Some("23503") && self.database.has_sessions().await?,
+            _ => false,
+        })
     }
 
     async fn decide(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
@@ -248,7 +259,8 @@ impl Chore for Upkeep {
                 "{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped"
             )
         });
-        let all: Vec<String> = kept.into_iter().chain(ended).collect();
+        let stuck = self.stuck.iter().map(|why| format!("an expired partition stays: {why}"));
+        let all: Vec<String> = kept.into_iter().chain(ended).chain(stuck).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }

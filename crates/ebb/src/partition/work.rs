@@ -158,6 +158,7 @@ impl PartitionWork {
             kept: 0,
             kept_by: None,
             ended: Vec::new(),
+            stuck: Vec::new(),
         });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }

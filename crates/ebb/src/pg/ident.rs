@@ -71,9 +71,29 @@ impl fmt::Display for Literal<'_> {
     }
 }
 
+/// Statements that the server runs at once, as one.
+pub(crate) fn block(body: &str) -> String {
+    format!("DO {}", quoted(&format!(" {body} ")))
+}
+
+/// A body in dollar quotes that nothing in it has, whatever names it is made of.
+pub(crate) fn quoted(body: &str) -> String {
+    let mut tag = "$ebb$".to_owned();
+    while body.contains(&tag) {
+        tag.insert(tag.len() - 1, '_');
+    }
+    format!("{tag}{body}{tag}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_quoted_by_what_it_does_not_have() {
+        assert_eq!(block("BEGIN END"), "DO $ebb$ BEGIN END $ebb$");
+        assert_eq!(quoted("a$ebb$b$ebb_$"), "$ebb__$a$ebb$b$ebb_$$ebb__$");
+    }
 
     #[test]
     fn quotes_inside_a_name_stay_inside_it() {

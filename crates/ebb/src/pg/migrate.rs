@@ -57,6 +57,7 @@ const MIGRATIONS: &[Migration] = migrations![
     29 "0029_terms",
     30 "0030_key",
     31 "0031_told",
+    32 "0032_rights",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

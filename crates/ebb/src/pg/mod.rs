@@ -16,6 +16,7 @@ mod warm;
 pub(crate) use connect::answered;
 pub use connect::{Database, Guard, Target};
 pub use ident::{Ident, Literal, Relation};
+pub(crate) use ident::{block, quoted};
 pub use migrate::latest_version;
 pub use migrate::{Migrated, migrate, schema_version};
 pub(crate) use migrate::{may_create_schema, owns_schema, require_writable};

@@ -40,7 +40,7 @@ pub use consent::{Consent, MadeDue, made_due};
 pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
 pub use plan::TreePlan;
-pub use replay::{PastErasure, Replayed, past_erasures, replay};
+pub use replay::{PastErasure, Replay, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, report};
 pub(crate) use review::observe;
 pub(crate) use rights::needs;
@@ -58,7 +58,7 @@ pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
 use crate::pg::catalog;
-use crate::policy::{Expire, Retain, Term, Undeliverable};
+use crate::policy::{Expire, Policy, Retain, Stored, Term, Undeliverable};
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
@@ -91,31 +91,42 @@ pub(crate) async fn check(connection: &mut PgConnection, policy: &Retain) -> Res
     rehearse::rehearse(connection, &compiled).await
 }
 
-/// Whose word a change of a policy is about the tree.
+/// Whether storing a policy approves its tree as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Approval {
-    /// It was shown as it is now.
-    Given,
-    /// It has grown since it was approved, and nobody was shown.
-    Outstanding,
+pub(crate) enum Tree {
+    /// Somebody was shown it.
+    Approved,
+    /// What was approved before stays so, whatever has grown since.
+    AsBefore,
 }
 
-/// Whether a policy's tree is still the one that was approved: a change of its other keys does not approve another.
-pub(crate) async fn approval(connection: &mut PgConnection, before: &Retain) -> Result<Approval> {
-    match unapproved(connection, before).await {
-        Err(error) if error.is_unavailable() => Err(error),
-        Ok(differences) if differences.is_empty() => Ok(Approval::Given),
-        _ => Ok(Approval::Outstanding),
+/// A policy that changes at runtime is shown to nobody as a tree: while more hangs on its table than was approved, it may only
+/// be switched off. Returns what the change says of the tree.
+pub(crate) async fn at_runtime(connection: &mut PgConnection, stored: &Stored, changed: &Retain) -> Result<Tree> {
+    let Ok(Policy::Retain(before)) = stored.policy() else { return Ok(Tree::Approved) };
+    store::rows::savepoint(connection).await?;
+    let unapproved = unapproved(connection, &before).await;
+    store::rows::end_savepoint(connection, unapproved.is_ok()).await?;
+    // What cannot be read as it was, a column that has another name by now, is what the change may be there to mend.
+    let grown = match unapproved {
+        Ok(grown) => grown,
+        Err(error) if error.is_unavailable() => return Err(error),
+        Err(_) if changed.enabled => self::unapproved(connection, changed).await?,
+        Err(_) => return Ok(Tree::AsBefore),
+    };
+    match (grown.is_empty(), changed.enabled) {
+        (true, _) => Ok(Tree::Approved),
+        (false, false) => Ok(Tree::AsBefore),
+        (false, true) => Err(Error::refused(format!(
+            "what hangs on its table has changed since it was approved: {}",
+            grown.join("; ")
+        ))
+        .with_hint("look at it with `ebb plan`, and approve it with `ebb apply`; then change the policy")),
     }
 }
 
-/// Stores what functions and nodes need of a policy: its terms, its function, and its tree as it is now, where that is approved.
-pub(crate) async fn install(
-    connection: &mut PgConnection,
-    policy: &Retain,
-    by: &str,
-    approval: Approval,
-) -> Result<()> {
+/// Stores what functions and nodes need of a policy: its terms, its function, and its tree.
+pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: &str, tree: Tree) -> Result<()> {
     let name = policy.name.as_str();
     let (mut subject_call, mut shape) = (None, None);
     let table = work::table(connection, policy).await?;
@@ -136,13 +147,10 @@ pub(crate) async fn install(
             store::define(connection, keeper::grant(role)).await?;
         }
         gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
-        let tree = compiled.tree.shape();
-        let erased = tree.tables.iter().filter(|table| table.erased);
+        let found = compiled.tree.shape();
+        let erased = found.tables.iter().filter(|table| table.erased);
         gate::open_over(connection, name, erased.map(|table| table.table.clone()).collect()).await?;
-        shape = match approval {
-            Approval::Given => Some(tree),
-            Approval::Outstanding => store::approved(connection, name).await?,
-        };
+        shape = Some(found);
     }
     let floor = policy.floor.unwrap_or(Term::seconds(0));
     let warning = policy.subjects().and_then(|subjects| subjects.warning.as_ref());
@@ -157,6 +165,7 @@ pub(crate) async fn install(
         subject_call,
         tree: shape.as_ref(),
         by,
+        approves: tree == Tree::Approved,
         warn_before: warning.map(|warning| warning.before.iter().map(Term::to_interval).collect()).unwrap_or_default(),
         proceed: warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed),
     };

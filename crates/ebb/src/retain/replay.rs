@@ -1,7 +1,8 @@
 //! Replay: after tables came back from a backup, whoever had been erased is there again. The records of erasures name
-//! them by pseudonym; whoever has the key can tell which rows those are. Invariant: a row is taken only when its own
+//! them by pseudonym; whoever has the key can tell which rows those are. Invariants: a row is taken only when its own
 //! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
-//! holds.
+//! holds. Whoever lives under a key whose erasure this very database remembers may have come after it, and is left alone
+//! unless somebody says otherwise.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +20,7 @@ use crate::{Error, Result, policy};
 const PAGE: u64 = 10_000;
 
 /// An erasure that is known to have happened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PastErasure {
     /// By which policy.
     pub policy: String,
@@ -71,12 +72,24 @@ impl PastErasure {
     }
 }
 
+/// How to replay.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// Only say who is there again.
+    pub only_look: bool,
+    /// Also take subjects who live although the database's own audit has their erasure.
+    pub live: bool,
+    /// Who asks, for the audit.
+    pub by: &'a str,
+}
+
 /// What a replay found.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Replayed {
     /// Subjects that are there again, by policy; with a replay, opened for erasing.
     pub back: Vec<(String, u64)>,
-    /// Subjects that live and whose erasure this database knows, by policy; left alone unless asked for.
+    /// Subjects who are not as they were erased (they live, or were deleted later), by policy, while the database's own audit
+    /// has the erasure: they may have registered again under the same key. Taken only where that was said.
     pub live: Vec<(String, u64)>,
     /// Rows that were looked at.
     pub looked_at: u64,
@@ -84,29 +97,24 @@ pub struct Replayed {
     pub unknown: Vec<(String, u64)>,
 }
 
-/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones. Whoever lives and was erased
-/// before this database's last record of it may be somebody else with the same key: they are taken only with `live_too`.
+/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones.
 pub async fn replay(
     connection: &mut PgConnection,
     key: &SubjectKey,
     erasures: &[PastErasure],
-    (only_look, live_too): (bool, bool),
-    by: &str,
+    how: Replay<'_>,
 ) -> Result<Replayed> {
     audit::same_subject_key(connection, key).await?;
-    let own = past_erasures(connection).await?;
-    let known: HashSet<(String, Hash, Moment)> =
-        own.into_iter().map(|past| (past.policy, past.subject, past.soft_deleted_at)).collect();
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
+    let remembered: HashSet<PastErasure> = past_erasures(connection).await?.into_iter().collect();
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
         let Ok(Policy::Retain(retain)) = stored.policy() else { continue };
         let Some(subjects) = retain.subjects() else { continue };
-        let wanted: HashMap<Hash, Moment> = erasures
-            .iter()
-            .filter(|erasure| erasure.policy == stored.name)
-            .map(|erasure| (erasure.subject, erasure.soft_deleted_at))
-            .collect();
+        let mut wanted: HashMap<Hash, Vec<&PastErasure>> = HashMap::new();
+        for erasure in erasures.iter().filter(|erasure| erasure.policy == stored.name) {
+            wanted.entry(erasure.subject).or_default().push(erasure);
+        }
         if wanted.is_empty() {
             continue;
         }
@@ -114,24 +122,27 @@ pub async fn replay(
         let mut after: Option<Vec<String>> = None;
         let (mut back, mut live) = (0, 0);
         loop {
-            let page = rows::ids(connection, &compiled.root, after.as_deref(), PAGE).await?;
-            replayed.looked_at += page.ids.len() as u64;
-            let of = |id: &String| Some((id.clone(), *wanted.get(&erase::pseudonym(key, &stored.name, id))?));
-            let found: Vec<(String, Moment)> = page.ids.iter().filter_map(of).collect();
-            let ids = compiled.root.named(found.iter().map(|(id, _)| id.as_str()))?;
-            let alive: HashSet<i32> = match found.is_empty() {
-                true => HashSet::new(),
-                false => rows::alive(connection, &compiled.root, &ids).await?.into_iter().collect(),
-            };
-            for (at, (id, moment)) in found.iter().enumerate() {
-                let again = known.contains(&(stored.name.clone(), erase::pseudonym(key, &stored.name, id), *moment));
-                if alive.contains(&(at as i32)) && again && !live_too {
-                    live += 1;
-                    continue;
-                }
+            let page = rows::everybody(connection, &compiled.root, after.as_deref(), PAGE).await?;
+            replayed.looked_at += page.found.len() as u64;
+            for (id, deleted_at) in &page.found {
+                let Some(erasures) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
+                // What the database does not remember came with a backup from before it; of the rest, rows as they were erased.
+                let fits = |erasure: &&PastErasure| {
+                    !remembered.contains(*erasure)
+                        || deleted_at.is_some_and(|at| !compiled.root.is_later(at, erasure.soft_deleted_at))
+                };
+                let sure = erasures.iter().copied().filter(fits).max_by_key(|erasure| erasure.soft_deleted_at);
+                let taken = match (sure, how.live) {
+                    (Some(erasure), _) => erasure,
+                    (None, true) => erasures[erasures.len() - 1],
+                    (None, false) => {
+                        live += 1;
+                        continue;
+                    }
+                };
                 back += 1;
-                if !only_look {
-                    store::replay_subject(connection, &stored.name, id, *moment, by).await?;
+                if !how.only_look {
+                    store::replay_subject(connection, &stored.name, id, taken.soft_deleted_at, how.by).await?;
                 }
             }
             match page.last {

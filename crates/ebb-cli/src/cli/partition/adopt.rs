@@ -37,9 +37,9 @@ pub(crate) struct Args {
     #[arg(long)]
     name: Option<String>,
     /// Keep these columns, a unique key, unique over the window that rows are kept, by a trigger: a duplicate insert gets
-    /// unique_violation (23505), as from the key.
-    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
-    guard: Option<Vec<String>>,
+    /// unique_violation (23505), as from the key. Once for each key.
+    #[arg(long, value_name = "COLUMNS")]
+    guard: Vec<String>,
     /// Move the foreign keys of other tables with it: each gets the partition column, filled by a trigger and in batches.
     #[arg(long)]
     move_foreign_keys: bool,
@@ -65,6 +65,11 @@ fn unit(text: &str) -> std::result::Result<EpochUnit, String> {
     }
 }
 
+/// The columns of a key, as they were typed.
+fn columns(key: &str) -> Vec<String> {
+    key.split(',').map(|column| column.trim().to_owned()).collect()
+}
+
 pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let zone: ebb::policy::Zone = args.zone.parse().map_err(|invalid: ebb::policy::Invalid| Error::from(invalid))?;
     let request = Request {
@@ -76,12 +81,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         keep: args.keep,
         zone: zone.name().to_owned(),
         policy: args.name.clone(),
-        guard: args.guard.clone(),
+        guard: args.guard.iter().map(|key| columns(key)).collect(),
         move_foreign_keys: args.move_foreign_keys,
     };
     context.begin().await?.rollback().await?;
     let standing = ebb::partition::standing(context.engine.database(), &args.table).await?;
     if let Some(standing) = &standing {
+        if args.sql && standing.state == "adopting" {
+            adopt::script_of_rest(context.engine.database(), &args.table).await?.iter().for_each(|line| say!("{line}"));
+            return Ok(Outcome::Done);
+        }
         if !go_on(&args, standing)? {
             return Ok(Outcome::Done);
         }

@@ -43,8 +43,13 @@ pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
     } else {
         "\n\n"
     };
-    std::fs::write(&path, format!("{text}{gap}{block}")).map_err(|error| failed(&path, &error))?;
-    say!("added [[partition]] {policy} to {}", path.display());
+    match std::fs::write(&path, format!("{text}{gap}{block}")) {
+        Ok(()) => say!("added [[partition]] {policy} to {}", path.display()),
+        Err(error) => say!(
+            "{} cannot be written ({error}); put this into it, so that the next `ebb apply` keeps the policy:\n\n{block}",
+            path.display()
+        ),
+    }
     Ok(())
 }
 

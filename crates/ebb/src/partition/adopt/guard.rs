@@ -1,7 +1,7 @@
-//! The guard: a key that stays unique over a window although a partitioned table's own keys contain the time. It works
-//! by trigger, and is seeded from the rows that are there before the table's own key gives way.
+//! Guards: each a key that stays unique over a window although a partitioned table's own keys contain the time. They work
+//! by trigger, and are seeded from the rows that are there before the table's own key gives way.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 
 /// How long a key is guarded when nothing says how long rows are kept.
 const FOR_EVER: &str = "100 years";
-/// Pages that a batch of the backfill looks at.
-const PAGES: i64 = 200;
+/// How long a batch of the backfill should take: writers of its rows wait for it.
+const BATCH_FOR: Duration = Duration::from_millis(40);
 
 /// No table has so many.
 pub(super) const EVERY_PAGE: i64 = 4_294_967_295;
@@ -25,8 +25,22 @@ pub(super) const EVERY_PAGE: i64 = 4_294_967_295;
 /// Passes over the table before the backfill gives up: one is enough, since the trigger claims whatever moves.
 const PASSES: u32 = 3;
 
-/// The triggers: for rows that come and go, for those that change, and for all of them at once.
-pub(crate) const TRIGGERS: [&str; 3] = ["a_ebb_guard", "a_ebb_guard_update", "a_ebb_guard_truncate"];
+/// The triggers of a guard: for rows that come and go, for those that change, and for all of them at once.
+const TRIGGERS: [&str; 3] = ["a_ebb_guard", "a_ebb_guard_update", "a_ebb_guard_truncate"];
+
+/// Those of the n-th guard of a table.
+fn names(n: usize) -> [String; 3] {
+    TRIGGERS.map(|name| if n == 0 { name.to_owned() } else { format!("{name}_{}", n + 1) })
+}
+
+/// Those of every guard that is asked for.
+pub(crate) fn triggers(request: &Request) -> impl Iterator<Item = String> {
+    (0..request.guard.len()).flat_map(names)
+}
+
+pub(crate) fn is_mine(trigger: &str) -> bool {
+    trigger.starts_with(TRIGGERS[0])
+}
 
 /// Which updates the guard looks at.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,8 +52,16 @@ pub(crate) enum Watch {
 }
 
 pub(crate) fn check(subject: &Subject, request: &Request, found: &mut Findings) {
-    let Some(columns) = &request.guard else { return };
-    let named = || subject.indexes.iter().filter(|index| index.is_unique && index.key_columns == *columns);
+    for (n, columns) in request.guard.iter().enumerate() {
+        if request.guard[..n].contains(columns) {
+            found.refuse(format!("--guard {} is named twice", columns.join(",")), "name each key once");
+        }
+        check_one(subject, columns, found);
+    }
+}
+
+fn check_one(subject: &Subject, columns: &[String], found: &mut Findings) {
+    let named = || subject.indexes.iter().filter(|index| index.is_unique && index.key_columns == columns);
     let names = columns.join(",");
     match (named().next(), named().find_map(obstacle)) {
         (None, _) => found.refuse(
@@ -70,9 +92,10 @@ pub(crate) fn obstacle(index: &Index) -> Option<String> {
     Some(format!("{unlike}, and equal values of that can be written differently"))
 }
 
-/// The namespace in `ebb.once_key`.
-pub(crate) fn namespace(relation: &Relation) -> String {
-    sanitized("guard", &relation.label(), 63)
+/// The namespace of the n-th guard in `ebb.once_key`.
+fn namespace(relation: &Relation, n: usize) -> String {
+    let prefix = if n == 0 { "guard".to_owned() } else { format!("guard{}", n + 1) };
+    sanitized(&prefix, &relation.label(), 63)
 }
 
 /// How long rows are kept after the end of their partition, and so many periods longer, as SQL's interval reads it.
@@ -101,10 +124,14 @@ fn term(request: &Request) -> String {
     kept(request, 3)
 }
 
-/// The statements that put the guard on a table: after a row is what it will be, whatever other triggers do to it.
+/// The statements that put the guards on a table: after a row is what it will be, whatever other triggers do to it.
 pub(crate) fn create(subject: &Subject, request: &Request, on: &Relation, watch: Watch) -> Vec<String> {
-    let Some(columns) = request.guard.as_ref() else { return Vec::new() };
-    let (name, term) = (namespace(&subject.relation()), term(request));
+    (0..request.guard.len()).flat_map(|n| create_one(subject, request, n, on, watch)).collect()
+}
+
+fn create_one(subject: &Subject, request: &Request, n: usize, on: &Relation, watch: Watch) -> Vec<String> {
+    let columns = &request.guard[n];
+    let (name, term) = (namespace(&subject.relation(), n), term(request));
     let mut arguments = vec![name.as_str(), &term, &subject.head.column_name];
     arguments.extend(columns.iter().map(String::as_str));
     let arguments: Vec<String> = arguments.into_iter().map(|text| Literal(text).to_string()).collect();
@@ -116,7 +143,7 @@ pub(crate) fn create(subject: &Subject, request: &Request, on: &Relation, watch:
         Watch::Everything => String::new(),
         Watch::Changes => format!(" WHEN ({})", changed.collect::<Vec<_>>().join(" OR ")),
     };
-    let [rows, updates, truncate] = TRIGGERS;
+    let [rows, updates, truncate] = names(n);
     let guard = format!("EXECUTE FUNCTION ebb.guard({})", arguments.join(", "));
     vec![
         format!("CREATE TRIGGER {rows} AFTER INSERT OR DELETE ON {on} FOR EACH ROW {guard}"),
@@ -142,16 +169,18 @@ pub(crate) struct Backfill {
 }
 
 impl Backfill {
-    pub(crate) fn new(subject: &Subject, request: &Request, bound: &str) -> Option<Self> {
-        Some(Self {
-            namespace: namespace(&subject.relation()),
+    /// One for each guard.
+    pub(crate) fn all(subject: &Subject, request: &Request, bound: &str) -> Vec<Self> {
+        let one = |(n, columns): (usize, &Vec<String>)| Self {
+            namespace: namespace(&subject.relation(), n),
             term: kept(request, 0),
-            kind: subject.head.kind.clone()?,
+            kind: subject.head.kind.clone().unwrap_or_default(),
             zone: request.zone.clone(),
             bound: bound.to_owned(),
             column: subject.head.column_name.clone(),
-            columns: request.guard.clone()?,
-        })
+            columns: columns.clone(),
+        };
+        request.guard.iter().enumerate().map(one).collect()
     }
 
     /// The key of a row of a table called t, and when it is from. What ebb.guard_key says, written out: a call for every row
@@ -249,23 +278,25 @@ async fn pass(
     table: &Relation,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let (mut page, mut tries) = (0, 0);
+    let (mut page, mut size, mut tries) = (0_i64, 4_i64, 0);
     loop {
         let (at, pages) = (Instant::now(), partitions::pages(&mut session.connection, table).await?);
         if page >= pages {
             return Ok(());
         }
         let mut tx = session.connection.begin().await?;
-        match backfill.batch(&mut tx, table, (page, page + PAGES)).await {
+        match backfill.batch(&mut tx, table, (page, page + size)).await {
             Ok(()) => {
                 tx.commit().await?;
-                (page, tries) = (page + PAGES, 0);
+                (page, tries) = (page + size, 0);
+                let fitting = BATCH_FOR.as_secs_f64() / at.elapsed().as_secs_f64().max(0.001);
+                size = ((size as f64 * fitting.clamp(0.5, 1.5)).round() as i64).clamp(1, 200);
                 let share = page.min(pages) as f64 / pages as f64;
                 watch(Progress::Share(share, format!("{} of {pages} pages", page.min(pages))));
             }
             Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) && tries < TRIES => {
                 tx.rollback().await?;
-                tries += 1;
+                (size, tries) = ((size / 2).max(1), tries + 1);
                 watch(Progress::Waiting(format!("a row of {} is in use", table.label())));
             }
             Err(error) => {

@@ -20,7 +20,7 @@ pub use preflight::{Finding, Findings};
 
 pub use run::{Adopted, Progress, adopt};
 pub(crate) use run::{After, Session, build_index, execute, hold_no_longer, prepare_session, prove, short};
-pub use script::script;
+pub use script::{script, script_of_rest};
 pub use takeover::{TakeOver, take_it_over, take_over};
 
 use serde_json::json;
@@ -51,8 +51,8 @@ pub struct Request {
     pub zone: String,
     /// The policy's name; the table's when absent.
     pub policy: Option<String>,
-    /// The columns of a key that the guard keeps unique.
-    pub guard: Option<Vec<String>>,
+    /// The keys that guards keep unique, each by its columns.
+    pub guard: Vec<Vec<String>>,
     /// Whether foreign keys of other tables move with the table, which then carry the partition column.
     pub move_foreign_keys: bool,
 }
@@ -93,10 +93,13 @@ impl Request {
             .filter(|key| wanted.get(*key) != stands.get(*key))
             .map(|key| format!("{key} is {}, not {}", shown(stands.get(key)), shown(wanted.get(key))))
             .collect();
-        let guarded = plan.backfill.as_ref().map(|backfill| &backfill.columns);
-        if guarded != self.guard.as_ref() {
-            let name = |columns: Option<&Vec<String>>| columns.map_or("nothing".to_owned(), |names| names.join(","));
-            differences.push(format!("the guard is on {}, not {}", name(guarded), name(self.guard.as_ref())));
+        let guarded: Vec<Vec<String>> = plan.backfills().map(|backfill| backfill.columns.clone()).collect();
+        if guarded != self.guard {
+            let name = |guards: &[Vec<String>]| match guards {
+                [] => "nothing".to_owned(),
+                guards => guards.iter().map(|columns| columns.join(",")).collect::<Vec<_>>().join(" and "),
+            };
+            differences.push(format!("the guard is on {}, not {}", name(&guarded), name(&self.guard)));
         }
         if let Some(name) = self.policy.as_ref().filter(|name| **name != begun.policy) {
             differences.push(format!("the policy is {}, not {name}", begun.policy));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::fill::Fill;
 use super::subject::outside_quotes;
 use super::{How, Step};
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 
 /// The column that is added.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -195,14 +195,14 @@ impl Moved {
                 .iter()
                 .map(|added| format!("ALTER TABLE {table} DROP COLUMN IF EXISTS {}", Ident::new(&added.name))),
         );
-        sql.push(format!(
-            "DO $ebb$ BEGIN IF NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = {}::regclass AND conname = {}) THEN \
-             ALTER TABLE {table} ADD CONSTRAINT {name} {} NOT VALID; {} END IF; END $ebb$",
+        sql.push(block(&format!(
+            "BEGIN IF NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = {}::regclass AND conname = {}) THEN \
+             ALTER TABLE {table} ADD CONSTRAINT {name} {} NOT VALID; {} END IF; END",
             Literal(&table.to_string()),
             Literal(&self.name),
             self.definition,
             self.commented().map_or(String::new(), |sql| sql + ";")
-        ));
+        )));
         sql
     }
 

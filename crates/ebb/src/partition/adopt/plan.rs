@@ -116,7 +116,11 @@ pub struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Which of them swaps the keys, counted from zero.
     pub(crate) swap: Option<usize>,
-    pub(crate) backfill: Option<Backfill>,
+    /// The keys that are guarded; in a plan that a former version wrote, at most one.
+    #[serde(default, rename = "backfill")]
+    guarded: Option<Backfill>,
+    #[serde(default)]
+    backfills: Vec<Backfill>,
     /// And back: indexes to build first, keys that must be unique again, and the statements of the way back.
     pub(crate) back_indexes: Vec<Step>,
     pub(crate) back_keys: Vec<Key>,
@@ -144,6 +148,11 @@ impl Plan {
     /// What will be done, in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// What guards the keys knows about them.
+    pub(crate) fn backfills(&self) -> impl Iterator<Item = &Backfill> {
+        self.guarded.iter().chain(&self.backfills)
     }
 
     pub(crate) fn relation(&self) -> Relation {
@@ -196,10 +205,10 @@ pub(super) fn compose(
     };
     let kind = head.kind.clone().ok_or_else(|| Error::usage("the column tells no time"))?;
     let mut steps = c.bound(&bound.literal);
-    let backfill = Backfill::new(subject, request, &bound.bound);
+    let backfills = Backfill::all(subject, request, &bound.bound);
     let guards = guard::create(subject, request, &c.table, guard::Watch::Everything);
     if !guards.is_empty() {
-        steps.push(Step::new("guard the key by trigger", How::Short, guards));
+        steps.push(Step::new("guard the keys by trigger", How::Short, guards));
         steps.push(Step::new("claim the keys of the rows that are there", How::Backfill, Vec::new()));
     }
     steps.extend(c.new_indexes()?);
@@ -223,7 +232,8 @@ pub(super) fn compose(
         literal: bound.literal.clone(),
         steps,
         swap,
-        backfill,
+        guarded: None,
+        backfills,
         back_indexes: c.indexes_as_before(&c.history),
         back_keys: c.growing().map(|(_, index)| Key::of(index)).collect(),
         back: c.back(),

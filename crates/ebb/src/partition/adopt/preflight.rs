@@ -117,6 +117,12 @@ fn column(subject: &Subject, found: &mut Findings) {
             "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
         );
     }
+    for trigger in subject.triggers.iter().filter(|trigger| trigger.gives(name)) {
+        found.refuse(
+            format!("trigger {} gives a new row its {name}, and a row finds its partition before it fires", trigger.name),
+            format!("give it by a default: ALTER TABLE {label} ALTER COLUMN {} SET DEFAULT now(); and take it out of the trigger", subject.column()),
+        );
+    }
     for caller in subject.callers.iter().filter(|caller| caller.names_only) {
         found.change(
             format!("{} seems to name ONLY {label}", caller.who),
@@ -146,8 +152,7 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
             );
         } else if index.must_grow() {
             let key = index.key_columns.join(", ");
-            let (kept, obstacle) =
-                (request.guard.iter().any(|guard| *guard == index.key_columns), guard::obstacle(index));
+            let (kept, obstacle) = (request.guard.contains(&index.key_columns), guard::obstacle(index));
             let fix = match obstacle {
                 None if kept => "the guard keeps it unique over its window".to_owned(),
                 None => format!("if callers rely on it: --guard {}", index.key_columns.join(",")),
@@ -166,12 +171,12 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
         for caller in subject.callers.iter().filter(|caller| caller.on_conflict) {
             found.change(
                 format!(
-                    "{} inserts with ON CONFLICT on a key that changes: it will fail to find its constraint",
+                    "{} inserts with ON CONFLICT on a key that changes: by its columns it will find none, by its name or without a target it will let duplicates in",
                     caller.who
                 ),
-                match request.guard {
-                    Some(_) => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
-                    None => format!("add {column} to its conflict target, or use ON CONFLICT DO NOTHING without a target"),
+                match request.guard.is_empty() {
+                    false => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
+                    true => format!("add {column} to its conflict target; to refuse duplicates, --guard"),
                 },
             );
         }
@@ -180,14 +185,20 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
 
 fn constraints(subject: &Subject, found: &mut Findings) {
     for constraint in &subject.constraints {
-        if !constraint.is_valid {
+        let name = crate::pg::Ident::new(&constraint.name);
+        if !constraint.is_enforced {
+            let fix = match constraint.kind.as_str() {
+                "f" => format!("ALTER TABLE {} ALTER CONSTRAINT {name} ENFORCED", subject.head.printed),
+                _ => format!(
+                    "ALTER TABLE {} DROP CONSTRAINT {name}, and add it again so that it is enforced",
+                    subject.head.printed
+                ),
+            };
+            found.refuse(format!("constraint {} is NOT ENFORCED", constraint.name), fix);
+        } else if !constraint.is_valid {
             found.refuse(
                 format!("constraint {} is NOT VALID", constraint.name),
-                format!(
-                    "ALTER TABLE {} VALIDATE CONSTRAINT {}",
-                    subject.head.printed,
-                    crate::pg::Ident::new(&constraint.name)
-                ),
+                format!("ALTER TABLE {} VALIDATE CONSTRAINT {name}", subject.head.printed),
             );
         }
         if constraint.no_inherit && constraint.kind == "c" {

@@ -73,6 +73,12 @@ impl Referrer {
                 format!("GRANT {} TO CURRENT_USER", Ident::new(&self.owner)),
             ));
         }
+        if subject.head.is_forced && !self.carries(subject) {
+            return Some((
+                "row-level security is forced upon the owner of this table, who would not see every row that is referred to",
+                format!("ALTER TABLE {} NO FORCE ROW LEVEL SECURITY", subject.relation()),
+            ));
+        }
         if !self.is_valid {
             return Some(("it is NOT VALID", format!("ALTER TABLE {table} VALIDATE CONSTRAINT {name}")));
         }

@@ -73,7 +73,7 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
     }
     let mut connection = database.session("ebb/adopt").await?;
     sqlx::raw_sql(
-        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
+        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET standard_conforming_strings = on; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
          SET default_transaction_isolation = 'read committed'",
     )
     .execute(&mut connection)
@@ -267,7 +267,7 @@ pub(crate) async fn execute(
             store::done(&mut session.connection, label, state, number).await
         }
         How::Backfill => {
-            if let Some(backfill) = &plan.backfill {
+            for backfill in plan.backfills() {
                 guard::seed(session, backfill, &plan.relation(), watch).await?;
             }
             store::done(&mut session.connection, label, state, number).await
@@ -356,7 +356,7 @@ impl After<'_> {
                 store::done(tx, label, "rolling back", 0).await
             }
             After::Finished(label, plan) => {
-                if let Some(backfill) = &plan.backfill {
+                for backfill in plan.backfills() {
                     store::forget_guard(tx, &backfill.namespace).await?;
                 }
                 split::forget(tx, label).await?;

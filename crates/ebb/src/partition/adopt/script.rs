@@ -2,9 +2,9 @@
 //! and Ebb can go on from wherever it stops. What Ebb does in batches is one statement here.
 
 use super::moved::Moved;
-use super::{How, Plan, Preflight, Step, block};
+use super::{How, Plan, Preflight, Step, block, store};
 use crate::partition::journal;
-use crate::pg::Literal;
+use crate::pg::{Database, Literal, catalog};
 use crate::{Error, Result};
 
 /// Every line of it; comments say what each step is for.
@@ -18,14 +18,35 @@ pub fn script(found: &Preflight) -> Result<Vec<String>> {
         Literal(&journal::kept(plan)?.to_string()),
         Literal(&plan.column)
     ));
-    for (n, step) in plan.steps.iter().enumerate() {
+    lines.extend(steps(plan, &label, &found.policy, 0));
+    Ok(lines)
+}
+
+/// The steps that are not done, and what comes after the last.
+fn steps(plan: &Plan, label: &str, policy: &str, done: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (n, step) in plan.steps.iter().enumerate().skip(done) {
         lines.push(format!("-- {}. {}", n + 1, step.title));
-        lines.extend(written(plan, step, n, &label));
+        lines.extend(written(plan, step, n, label));
     }
     lines.extend(plan.referrers.iter().map(|moved| Moved::proof(moved) + ";"));
     let spec = plan.spec.as_object().cloned().unwrap_or_default();
     lines.push("-- nobody looks after it until this is in ebb.toml and was applied:".to_owned());
-    lines.extend(block(&found.policy, &spec).lines().map(|line| format!("-- {line}")));
+    lines.extend(block(policy, &spec).lines().map(|line| format!("-- {line}")));
+    lines
+}
+
+/// What is left of an adoption that was begun.
+pub async fn script_of_rest(database: &Database, typed: &str) -> Result<Vec<String>> {
+    let mut tx = database.read().await?;
+    let label = catalog::table(&mut tx, typed).await?.relation.label();
+    let adoption = store::find(&mut tx, &label).await?;
+    tx.commit().await?;
+    let adoption = adoption.filter(|adoption| adoption.state == "adopting");
+    let adoption = adoption.ok_or_else(|| Error::usage(format!("no adoption of {label} is under way")))?;
+    let (plan, done) = (adoption.plan()?, adoption.step.max(0) as usize);
+    let mut lines = journal::script_head("adopt");
+    lines.extend(steps(&plan, &Literal(&label).to_string(), &adoption.policy, done));
     Ok(lines)
 }
 
@@ -45,7 +66,7 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
             begin.chain(said).chain(["RESET lock_timeout;".to_owned(), done]).collect()
         }
         How::Backfill => {
-            let seed = plan.backfill.iter().map(|backfill| backfill.whole(&plan.relation()) + ";");
+            let seed = plan.backfills().map(|backfill| backfill.whole(&plan.relation()) + ";");
             seed.chain([done]).collect()
         }
         How::Fill => {

@@ -26,6 +26,8 @@ pub(crate) struct Head {
     pub(crate) access_method: String,
     pub(crate) tablespace: Option<String>,
     pub(crate) replica_identity: String,
+    /// Whether row-level security binds its owner, too.
+    pub(crate) is_forced: bool,
     pub(crate) comment: Option<String>,
     /// Storage parameters, ready for SET (…).
     pub(crate) options: Option<String>,
@@ -108,6 +110,7 @@ pub(crate) struct Constraint {
     pub(crate) kind: String,
     pub(crate) definition: String,
     pub(crate) is_valid: bool,
+    pub(crate) is_enforced: bool,
     pub(crate) no_inherit: bool,
     pub(crate) references_table: Option<String>,
     pub(crate) comment: Option<String>,
@@ -120,11 +123,21 @@ pub(crate) struct Trigger {
     pub(crate) enabled: String,
     pub(crate) comment: Option<String>,
     pub(crate) is_row: bool,
+    is_before_insert: bool,
+    body: String,
     /// The name of its table in the definition.
     printed: String,
 }
 
 impl Trigger {
+    /// Whether it seems to give a new row its value of a column: a text search.
+    pub(crate) fn gives(&self, column: &str) -> bool {
+        let body: String = self.body.to_lowercase().split_whitespace().collect();
+        let column = column.to_lowercase();
+        let ways = [format!("new.{column}:="), format!("new.\"{column}\":="), format!("intonew.{column};")];
+        self.is_before_insert && ways.iter().any(|way| body.contains(way))
+    }
+
     /// As it was, on another table.
     pub(crate) fn on(&self, on: &Relation) -> Result<Vec<String>> {
         let before = format!(" ON {} ", self.printed);

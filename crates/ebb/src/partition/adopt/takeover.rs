@@ -40,7 +40,7 @@ pub async fn take_over(
     if shape.relkind != "p" {
         return Ok(None);
     }
-    if request.guard.is_some() || request.move_foreign_keys {
+    if !request.guard.is_empty() || request.move_foreign_keys {
         let label = table.relation.label();
         return Err(Error::usage(format!("{label} is partitioned already: no key is guarded or moved on the way"))
             .with_hint("leave --guard and --move-foreign-keys out"));

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::{attached, last_transaction, moving_triggers, older_snapshot, plain_columns, told, unique};
+use super::{attached, moving_triggers, plain_columns, told, unique};
 use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::Adoption;
 use crate::partition::adopt::{After, Plan, Progress, Session, prove, short};
-use crate::partition::store as partitions;
-use crate::pg::{Literal, Relation};
+use crate::partition::{index, store as partitions};
+use crate::pg::{Literal, Relation, block};
 use crate::{Error, Result};
 
 /// How long a batch should take: writers to its partition wait for it.
@@ -18,9 +18,6 @@ const BATCH_FOR: Duration = Duration::from_millis(40);
 const LOCK_WAIT: Duration = Duration::from_millis(60);
 /// How often a batch gives way before the drain stops.
 const TRIES: u32 = 200;
-/// How often, and how many times, it is asked whether older snapshots are over.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-const LOOKS: u32 = 240;
 
 /// Rows that move back must not set off triggers a second time.
 pub(super) async fn refuse_triggers(connection: &mut PgConnection, parent: i64, plan: &Plan) -> Result<()> {
@@ -51,7 +48,8 @@ pub(super) async fn refuse_loud(connection: &mut PgConnection, parent: i64, old:
         let sql = format!("SELECT EXISTS (SELECT FROM ONLY {partition})");
         if sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await? {
             return Err(Error::refused(format!("{} has rows that must move back: {loud}", partition.label())).with_hint(
-                "for a trigger: ALTER TABLE … ENABLE TRIGGER … until the rollback is over; for a publication: take the table out of it, \
+                "for a trigger: ALTER TABLE … ENABLE TRIGGER … until the rollback is over; for row-level security: ALTER TABLE … NO FORCE \
+                 ROW LEVEL SECURITY until then; for a publication: take the table out of it, \
                  roll back, add it again, and refresh subscriptions with copy_data = false (what is written meanwhile they do not get)",
             ));
         }
@@ -71,14 +69,21 @@ pub(super) async fn drain(
     if !plan.referrers.is_empty() && !partitions::may_be_quiet(&mut session.connection).await? {
         return Err(not_quiet());
     }
-    let columns = plain_columns(&mut session.connection, adoption.relid).await?;
     let children = attached(&mut session.connection, adoption.relid).await?;
     let (mut moved, of) = (0, children.len());
-    for (n, (oid, schema, name)) in children.into_iter().enumerate() {
+    for (n, (oid, schema, name)) in children.iter().enumerate() {
         let child = Relation::new(schema, name);
         watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
-        moved += empty(session, &table, &child, &columns, oid, watch).await?;
-        settle(session, watch).await?;
+        moved += empty(session, (&table, adoption.relid), &child, *oid, watch).await?;
+    }
+    // Who has an older view of the tables does not see the rows where they are now, but where they were: the children stay
+    // in sight until the last of those has ended.
+    if !children.is_empty() {
+        watch(Progress::Step(of, of, "wait for who still sees the rows where they were".into()));
+        index::outlast(session, &index::outlast_sql(&plan.scratch(adoption.relid)), watch).await?;
+    }
+    for (oid, schema, name) in children {
+        let child = Relation::new(schema, name);
         let mut sql = vec![still_empty(&child), format!("ALTER TABLE {child} NO INHERIT {table}")];
         sql.extend(plan.referrers.iter().map(|moved| moved.keep_no_more(&child)));
         sql.extend(unique::no_triggers(plan, &child));
@@ -97,54 +102,52 @@ pub(super) async fn drain(
 
 /// Whoever writes to a former partition by its own name must not leave a row behind there.
 pub(super) fn still_empty(child: &Relation) -> String {
-    format!(
-        "DO $ebb$ BEGIN LOCK TABLE ONLY {child} IN ACCESS EXCLUSIVE MODE; IF EXISTS (SELECT FROM ONLY {child}) THEN \
-         RAISE EXCEPTION '% has rows again: run the rollback again', {}; END IF; END $ebb$",
+    block(&format!(
+        "BEGIN LOCK TABLE ONLY {child} IN ACCESS EXCLUSIVE MODE; IF EXISTS (SELECT FROM ONLY {child}) THEN \
+         RAISE EXCEPTION '% has rows again: run the rollback again', {}; END IF; END",
         Literal(&child.label())
-    )
+    ))
 }
 
-/// A transaction with an older snapshot does not see the rows where they are now, but where they were: the child stays in
-/// sight until the last of those is over.
-async fn settle(session: &mut Session, watch: &mut (dyn FnMut(Progress) + Send)) -> Result<()> {
-    let moved = last_transaction(&mut session.connection).await?;
-    for _ in 0..LOOKS {
-        let Some(who) = older_snapshot(&mut session.connection, &moved).await? else { return Ok(()) };
-        watch(Progress::Waiting(who));
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    Err(Error::refused("a transaction sees the rows only where they were before they moved back")
-        .with_hint("run the rollback again when that transaction is over; what is done stays done"))
+/// Functions in people's checks, indexes and generated columns find others as they do for everybody.
+pub(super) fn user_path(table: &Relation) -> String {
+    format!("SET LOCAL search_path = pg_catalog, {}, public", table.schema)
 }
 
-/// Batch after batch until a child is empty. Writers to it wait for a batch, not for the drain.
+/// Batch after batch until a child is empty. Writers to it, and who locks rows of it, wait for a batch, not for the drain: one
+/// who waited for a row instead would find it gone, and not where it is.
 async fn empty(
     session: &mut Session,
-    table: &Relation,
+    (table, relid): (&Relation, i64),
     child: &Relation,
-    columns: &str,
     oid: i64,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (mut size, mut moved, mut tries) = (500_u64, 0, 0);
+    let count = format!("SELECT count(*) FROM ONLY {child}");
+    let total: i64 =
+        sqlx::query_scalar(AssertSqlSafe(count)).persistent(false).fetch_one(&mut session.connection).await?;
     let silence = if partitions::may_be_quiet(&mut session.connection).await? {
         "SET LOCAL session_replication_role = replica; "
     } else {
         ""
     };
+    let path = user_path(table);
     loop {
         let began = Instant::now();
         let mut tx = session.connection.begin().await?;
         let sql = format!(
-            "SET LOCAL lock_timeout = {}; {silence}LOCK TABLE ONLY {child} IN SHARE ROW EXCLUSIVE MODE",
+            "SET LOCAL lock_timeout = {}; {silence}{path}; LOCK TABLE ONLY {child} IN EXCLUSIVE MODE",
             LOCK_WAIT.as_millis()
-        );
-        let batch = format!(
-            "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
-             INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
         );
         let tried = async {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
+            // Under the lock: a column can have come since the last batch.
+            let columns = plain_columns(&mut tx, relid).await?;
+            let batch = format!(
+                "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
+                 INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
+            );
             Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?.rows_affected())
         };
         match tried.await {
@@ -154,7 +157,8 @@ async fn empty(
                 if rows == 0 {
                     return Ok(moved);
                 }
-                watch(Progress::Share(0.0, format!("{moved} rows moved")));
+                let total = moved.max(total.max(0) as u64);
+                watch(Progress::Share(moved as f64 / total as f64, format!("{moved} of {total} rows moved")));
                 let took = began.elapsed();
                 let fitting = BATCH_FOR.as_secs_f64() / took.as_secs_f64().max(0.001);
                 size = ((size as f64 * fitting.clamp(0.5, 1.5)) as u64).clamp(50, 20_000);

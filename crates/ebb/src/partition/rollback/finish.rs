@@ -6,7 +6,7 @@ use super::{find, held_split};
 use crate::partition::adopt::store;
 use crate::partition::adopt::{After, Plan, Progress, Session, prepare_session, prove, short};
 use crate::partition::split;
-use crate::pg::{Database, Literal, Relation, catalog};
+use crate::pg::{Database, Literal, Relation, block, catalog};
 use crate::{Error, Result};
 
 /// What `finish` did.
@@ -61,12 +61,12 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
 pub(super) fn leftovers(plan: &Plan) -> Vec<String> {
     let drop = |(schema, name): &(String, String)| {
         let leftover = Relation::new(schema, name);
-        format!(
-            "DO $ebb$ BEGIN IF to_regclass({0}) IS NOT NULL THEN LOCK TABLE {leftover} IN ACCESS EXCLUSIVE MODE; \
+        block(&format!(
+            "BEGIN IF to_regclass({0}) IS NOT NULL THEN LOCK TABLE {leftover} IN ACCESS EXCLUSIVE MODE; \
              IF EXISTS (SELECT FROM {leftover}) THEN RAISE EXCEPTION '% still has rows', {0}; END IF; \
-             DROP TABLE {leftover}; END IF; END $ebb$",
+             DROP TABLE {leftover}; END IF; END",
             Literal(&leftover.to_string())
-        )
+        ))
     };
     plan.leftovers.iter().map(drop).collect()
 }

@@ -3,12 +3,12 @@
 //! Rows that Ebb moves in paced batches move in one statement a partition here.
 
 use super::finish::leftovers;
-use super::{attached, drain::still_empty, find, plain_columns, refuse, statements, unique};
+use super::{attached, drain::still_empty, drain::user_path, find, plain_columns, refuse, statements, unique};
 use crate::partition::adopt::moved::Moved;
-use crate::partition::adopt::store::Adoption;
+use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{Plan, Session, prepare_session};
 use crate::partition::{index, journal, split, store as partitions};
-use crate::pg::{Database, Literal, Relation, catalog};
+use crate::pg::{Database, Literal, Relation, block, catalog};
 use crate::{Error, Result};
 
 /// The statements of a rollback from where it stands; comments say what they are for.
@@ -57,9 +57,11 @@ fn stands(label: &str, state: &str) -> String {
 }
 
 fn forget(label: &str, plan: &Plan) -> Vec<String> {
-    let guard = plan.backfill.iter();
-    let guard =
-        guard.map(|backfill| format!("DELETE FROM ebb.once_key WHERE namespace = {}", Literal(&backfill.namespace)));
+    let guard = plan.backfills();
+    let tables = ["ebb.once_key", "ebb.guard_term"];
+    let guard = guard.flat_map(|backfill| {
+        tables.map(|table| format!("DELETE FROM {table} WHERE namespace = {}", Literal(&backfill.namespace)))
+    });
     let adoption = format!("DELETE FROM ebb.adoption WHERE relation = {}", Literal(label));
     guard.chain([adoption]).collect()
 }
@@ -131,7 +133,8 @@ async fn drain(
     for child in &children {
         let silence = quiet.then(|| "SET LOCAL session_replication_role = replica".to_owned());
         let moves = [
-            format!("LOCK TABLE ONLY {child} IN SHARE ROW EXCLUSIVE MODE"),
+            user_path(&table),
+            format!("LOCK TABLE ONLY {child} IN EXCLUSIVE MODE"),
             format!(
                 "WITH moved AS (DELETE FROM ONLY {child} RETURNING *) INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
             ),
@@ -139,14 +142,14 @@ async fn drain(
         lines.extend(short(silence.into_iter().chain(moves)));
     }
     lines.push("-- who still sees them where they were ends first".to_owned());
-    lines.extend(index::outlast(&plan.scratch(adoption.relid)).into_iter().map(ended));
+    lines.extend(index::outlast_sql(&plan.scratch(adoption.relid)).into_iter().map(ended));
     for child in &children {
-        let leave = format!(
-            "DO $ebb$ BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = {}::regclass AND inhparent = {}) THEN \
-             ALTER TABLE {child} NO INHERIT {table}; END IF; END $ebb$",
+        let leave = block(&format!(
+            "BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = {}::regclass AND inhparent = {}) THEN \
+             ALTER TABLE {child} NO INHERIT {table}; END IF; END",
             Literal(&child.to_string()),
             adoption.relid
-        );
+        ));
         let keys = plan.referrers.iter().map(|moved| moved.keep_no_more(child));
         lines
             .extend(short([still_empty(child), leave].into_iter().chain(keys).chain(unique::no_triggers(plan, child))));
@@ -166,19 +169,24 @@ async fn drain(
 /// The statements of `finish`, from where it stands.
 pub async fn finish_script(database: &Database, typed: &str) -> Result<Vec<String>> {
     let mut session = prepare_session(database).await?;
-    let (adoption, plan) = find(&mut session.connection, typed).await?;
-    let label = &adoption.relation;
-    let split = split::store::find(&mut session.connection, label).await?;
-    if split.is_some() && adoption.state == "adopted" {
-        return Err(Error::refused(format!("this version does not print the end of a split of {label} yet"))
-            .with_hint(format!("let Ebb do it: ebb partition finish {label}")));
-    }
+    let label = &catalog::table(&mut session.connection, typed).await?.relation.label();
     let mut lines = journal::script_head("finish");
+    let split = split::store::find(&mut session.connection, label).await?;
+    if let Some(row) = &split
+        && store::find(&mut session.connection, label).await?.is_none()
+    {
+        lines.extend(split::over_script(row)?);
+        return Ok(lines);
+    }
+    let (adoption, plan) = find(&mut session.connection, typed).await?;
     match adoption.state.as_str() {
         "adopted" => {
             lines.extend(plan.referrers.iter().map(Moved::proof).map(ended));
             lines.extend(drop_indexes(plan.back_indexes.iter()));
             lines.push(ended(format!("DELETE FROM ebb.adoption WHERE relation = {}", Literal(label))));
+            if let Some(row) = &split {
+                lines.extend(split::over_script(row)?);
+            }
         }
         "rolled back" => {
             lines.extend(leftovers(&plan).into_iter().flat_map(|drop| short([drop])));

@@ -13,7 +13,7 @@ pub use preflight::{Preflight, preflight};
 pub use run::{Split, split};
 pub(crate) use run::{abandon, finish, prepare_rollback};
 pub use script::script;
-pub(crate) use script::{restore_script, undo_script};
+pub(crate) use script::{over_script, restore_script, undo_script};
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Default)]

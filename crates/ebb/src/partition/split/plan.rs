@@ -30,6 +30,8 @@ pub enum Act {
     Copy,
     /// Outside of a transaction.
     Outside,
+    /// The same, until nobody sees any more what was there before.
+    Outlast,
     /// In batches: what changed meanwhile.
     Drain,
     /// One look that must find no difference.
@@ -85,6 +87,15 @@ pub struct Plan {
     thresholds: String,
     columns: String,
     source_columns: String,
+    /// The table that is split, for a look at what it is like; none in a plan that a former version wrote.
+    #[serde(default)]
+    pub(crate) parent: i64,
+    /// What waits for older views of the tables.
+    #[serde(default)]
+    pub(crate) outlast: Vec<String>,
+    /// Whether nothing may be left to apply when the parts are put in place.
+    #[serde(default)]
+    pub(crate) twofold: bool,
     log_key: String,
     same_source: String,
     same_copy: String,
@@ -107,6 +118,10 @@ impl Plan {
     /// The names of the parts, oldest first.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| part.label.as_str())
+    }
+
+    pub(crate) fn column(&self) -> &str {
+        &self.column
     }
 
     /// Where in the steps the parts take the partition's place.
@@ -132,6 +147,8 @@ pub(crate) struct Source {
     pub(crate) foreign_keys: Vec<Constraint>,
     pub(crate) old_foreign_keys: Vec<Constraint>,
     pub(crate) referring: Vec<Referring>,
+    /// Whether a writer can write a row to its part, too, in the same moment.
+    pub(crate) twofold: bool,
 }
 
 struct Composer<'a> {
@@ -163,6 +180,9 @@ pub(crate) fn compose(of: &Source, periods: &[Period]) -> Result<Plan> {
         thresholds: c.thresholds(),
         columns: c.plain_columns(""),
         source_columns: c.plain_columns("h."),
+        parent: of.parent_oid,
+        outlast: index::outlast_sql(&c.scratch),
+        twofold: of.twofold,
         log_key: c.key("l."),
         same_source: c.same("h", "l"),
         same_copy: c.same("c", "l"),
@@ -194,11 +214,22 @@ impl Composer<'_> {
         let drain = vec![format!("SELECT ebb.split_apply({label}, 1000)")];
         steps.push(Step::new("apply what changed meanwhile", Act::Drain, drain));
         steps.push(Step::new("compare the rows", Act::Compare, vec![self.compare()]));
-        if !self.of.foreign_keys.is_empty() {
-            steps.extend(self.carry_foreign_keys(&label));
+        let outlast = || {
+            let sql = index::outlast_sql(&self.scratch);
+            Step::new("wait for who still sees the rows as they were before", Act::Outlast, sql)
+        };
+        if self.of.twofold || !self.of.foreign_keys.is_empty() {
+            steps.push(self.write_parts(&label));
         }
-        let outlast = index::outlast(&self.scratch);
-        steps.push(Step::new("wait for who still sees the rows as they were before", Act::Outside, outlast));
+        if self.of.twofold {
+            // What such a transaction changes is noted. Once the last one is over nothing is, and at every moment the
+            // parts are what the partition is: also for whoever looks through a view of that moment.
+            steps.push(outlast());
+            let drain = vec![format!("SELECT ebb.split_apply({label}, 1000)")];
+            steps.push(Step::new("apply what those have changed", Act::Drain, drain));
+        }
+        steps.extend(self.carry_foreign_keys());
+        steps.push(outlast());
         steps.push(Step::new("put the parts in its place", Act::Swap, self.swap(&label)));
         for (part, _) in &self.parts {
             let sql = vec![format!("ALTER TABLE {part} DROP CONSTRAINT {BOUND}")];

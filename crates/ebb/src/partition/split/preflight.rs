@@ -108,6 +108,7 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
                 old_foreign_keys: subject::foreign_keys(connection, of.oid).await?,
                 referring,
                 parent_oid: i64::from(on.table.oid),
+                twofold: store::twofold(connection, of.oid).await?,
             };
             Some(compose(&source, &periods)?)
         }

@@ -4,14 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::plan::{Act, FROM, Plan, Step, TO};
 use super::store::{self, Row};
 use super::{Preflight, Request, preflight};
+use crate::partition::adopt::store as adoptions;
 use crate::partition::adopt::{After, Progress, Session, hold_no_longer, prepare_session, short};
-use crate::partition::index;
-use crate::pg::{Database, catalog};
+use crate::partition::{index, list};
+use crate::pg::{Database, Literal, block, catalog};
 use crate::policy::{self, Kind, Pacing, Policy};
 use crate::spine::pacing::{self, Pacer};
 use crate::{Error, Result, spine};
@@ -72,13 +73,24 @@ pub async fn split(database: &Database, request: &Request, watch: Watch<'_>) -> 
 
 /// Looks once more, and writes the plan down.
 async fn begin(session: &mut Session, request: &Request) -> Result<()> {
+    // Before anything is read for the plan: what changes from here on is noticed.
+    let portrait = portrait(&mut session.connection, request).await?;
     let Preflight { table, findings, plan, partition, .. } = preflight(&mut session.connection, request).await?;
     let Some(plan) = plan else {
         let all: Vec<String> = findings.refusals.iter().map(|one| format!("{} ({})", one.what, one.fix)).collect();
         return Err(Error::refused(format!("{partition} cannot be split: {}", all.join("; "))));
     };
     let relid = catalog::table(&mut session.connection, &partition).await?.oid;
-    store::begin(&mut session.connection, &table, i64::from(relid), &plan).await
+    store::begin(&mut session.connection, &table, i64::from(relid), &plan, &portrait).await
+}
+
+/// What the table looks like, by the column that its policy names.
+async fn portrait(connection: &mut PgConnection, request: &Request) -> Result<Vec<String>> {
+    let table = catalog::table(connection, &request.table).await?;
+    let policies = list::policies(connection, Some(&request.table)).await?;
+    let Some((_, policy)) = policies.first() else { return Ok(Vec::new()) };
+    let column = catalog::column(connection, &table.relation, table.oid, &policy.column).await?;
+    adoptions::portrait(connection, i64::from(table.oid), column.name.as_str()).await
 }
 
 /// The steps that are not done yet.
@@ -87,6 +99,11 @@ async fn go_on(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) 
     for (n, step) in plan.steps.iter().enumerate().skip(row.steps_done()) {
         watch(Progress::Step(n + 1, of, step.title.clone()));
         let state = if n >= swap { "split" } else { "splitting" };
+        if n < swap && plan.parent > 0 {
+            let looked =
+                store::require_portrait(&mut session.connection, &row.relation, plan.parent, plan.column()).await;
+            looked.map_err(|error| explained(error, row))?;
+        }
         let done = After::Split { label: &row.relation, state, step: n + 1 };
         run(session, row, step, done, watch).await.map_err(|error| explained(error, row))?;
     }
@@ -98,6 +115,14 @@ fn explained(error: Error, row: &Row) -> Error {
     match error.sqlstate().as_deref() {
         Some("EB004") => Error::refused(error.to_string()).with_hint(format!(
             "the table is what it was; allow a longer lock and go on (--max-lock 2s), or let the parts go and take fewer (--since): ebb partition rollback {}",
+            row.relation
+        )),
+        Some("EB002") => Error::refused(error.to_string()).with_hint(format!(
+            "the table is what it was, and the parts would not be like it: let them go, and split it again: ebb partition rollback {}",
+            row.relation
+        )),
+        Some("42883") => error.with_hint(format!(
+            "a check, an index or a generated column of the table calls a function that finds others by search_path: ALTER FUNCTION … SET search_path = …; the table is what it was: ebb partition rollback {}",
             row.relation
         )),
         Some("53100") => error.with_hint(format!(
@@ -123,6 +148,10 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
             for statement in &step.sql {
                 index::tell(session, statement.clone(), watch).await?;
             }
+            done.write(&mut session.connection).await
+        }
+        Act::Outlast => {
+            index::outlast(session, &step.sql, watch).await?;
             done.write(&mut session.connection).await
         }
         Act::Copy => {
@@ -197,8 +226,8 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
     Ok(())
 }
 
-/// Batch after batch of what was noted, until little is left.
-async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
+/// Batch after batch of what was noted, until little is left; how many.
+async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<u64> {
     let (mut size, mut applied, mut tries) = (500_u64, 0, 0);
     loop {
         let began = Instant::now();
@@ -213,7 +242,7 @@ async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()>
                 tx.commit().await?;
                 (applied, tries) = (applied + count, 0);
                 if count <= FEW {
-                    return Ok(());
+                    return Ok(applied);
                 }
                 watch(Progress::Share(0.0, format!("{applied} changes applied")));
                 let took = began.elapsed();
@@ -221,8 +250,11 @@ async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()>
                 size = ((size as f64 * fitting.clamp(0.5, 1.5)) as u64).clamp(2 * FEW, 5_000);
                 tokio::time::sleep(took / 2).await;
             }
-            // 23503: what the row refers to is about to go, and the row with it.
-            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "23503")) && tries < TRIES => {
+            // 23503: what the row refers to is about to go, and the row with it; 23505: its writer came first.
+            Err(error)
+                if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "23503" | "23505"))
+                    && tries < TRIES =>
+            {
                 tx.rollback().await?;
                 tries += 1;
                 watch(Progress::Waiting(error.to_string()));
@@ -259,10 +291,15 @@ async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
     ))
 }
 
-/// A short transaction that first applies what is left, once that is little enough.
+/// A short transaction that first applies what is left, once that is little enough. Where writers write the parts, too,
+/// nothing is left; if there was something, an older view of the tables may not have it.
 async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
+    let plan = row.plan()?;
     for _ in 0..SETTLES {
-        drain(session, row, watch).await?;
+        let applied = drain(session, row, watch).await?;
+        if applied > 0 && step.act == Act::Swap && plan.twofold {
+            index::outlast(session, &plan.outlast, watch).await?;
+        }
         match short(session, &[row.relid], &step.sql, watch, done).await {
             Err(error) if error.sqlstate().as_deref() == Some("EB001") => {
                 watch(Progress::Waiting(error.to_string()));
@@ -303,12 +340,15 @@ pub(crate) async fn finish(session: &mut Session, row: &Row, plan: &Plan, watch:
     if row.state == "split" {
         go_on(session, row, plan, watch).await?;
     }
-    let sql = [format!(
-        "DO $ebb$ BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = {}) THEN \
-         RAISE EXCEPTION '% belongs to a table again', {}; END IF; END $ebb$; DROP TABLE {}",
+    short(session, &[row.relid], &over(row, plan), watch, After::SplitOver(&row.relation)).await
+}
+
+/// The statements that drop the partition that was split.
+pub(super) fn over(row: &Row, plan: &Plan) -> Vec<String> {
+    let look = block(&format!(
+        "BEGIN IF EXISTS (SELECT FROM pg_inherits WHERE inhrelid = {}) THEN RAISE EXCEPTION '% belongs to a table again', {}; END IF; END",
         row.relid,
-        crate::pg::Literal(&plan.source_label),
-        plan.source
-    )];
-    short(session, &[row.relid], &sql, watch, After::SplitOver(&row.relation)).await
+        Literal(&plan.source_label)
+    ));
+    vec![look, format!("DROP TABLE {}", plan.source)]
 }

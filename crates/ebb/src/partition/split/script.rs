@@ -3,6 +3,7 @@
 
 use super::plan::{Act, Plan, Step};
 use super::preflight::Preflight;
+use super::run::over;
 use super::store::Row;
 use crate::partition::journal;
 use crate::pg::Literal;
@@ -14,9 +15,11 @@ pub fn script(found: &Preflight) -> Result<Vec<String>> {
     let label = Literal(&found.table).to_string();
     let mut lines = journal::script_head("split");
     lines.push(format!(
-        "INSERT INTO ebb.split (relation, relid, plan) VALUES ({label}, {}::regclass, {});",
+        "INSERT INTO ebb.split (relation, relid, plan, portrait) VALUES ({label}, {}::regclass, {}, ebb.table_portrait({}, {}));",
         Literal(&plan.source),
-        Literal(&journal::kept(plan)?.to_string())
+        Literal(&journal::kept(plan)?.to_string()),
+        plan.parent,
+        Literal(plan.column())
     ));
     for (n, step) in plan.steps.iter().enumerate() {
         lines.push(format!("-- {}. {}", n + 1, step.title));
@@ -40,7 +43,7 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
         Act::Short => begin(true).chain(said).chain(end).collect(),
         Act::Alone => begin(false).chain(said).chain(end).collect(),
         Act::Settled | Act::Swap => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
-        Act::Outside => said.chain([done]).collect(),
+        Act::Outside | Act::Outlast => said.chain([done]).collect(),
         Act::Drain => vec![apply, done],
         Act::Copy => {
             let all = step.statements().into_iter().map(|statement| statement + ";");
@@ -82,6 +85,19 @@ pub(crate) fn restore_script(row: &Row) -> Result<Vec<String>> {
     let undone = format!("UPDATE ebb.split SET state = 'undone' WHERE relation = {}", Literal(&row.relation));
     let mut lines = vec!["-- the partition that was split is emptied, for the rows to go back to".to_owned()];
     lines.extend(together(plan.restore.into_iter().chain([undone]), true));
+    Ok(lines)
+}
+
+/// After the swap, for good: the partition that was split goes.
+pub(crate) fn over_script(row: &Row) -> Result<Vec<String>> {
+    let plan = row.plan()?;
+    if !["split", "undone"].contains(&row.state.as_str()) || row.steps_done() < plan.steps.len() {
+        return Err(Error::refused(format!("{} is still {}", row.relation, row.state))
+            .with_hint(format!("go on with it first: ebb partition split {}", row.relation)));
+    }
+    let forget = format!("DELETE FROM ebb.split WHERE relation = {}", Literal(&row.relation));
+    let mut lines = vec!["-- the partition that was split goes: all of its rows are in the parts".to_owned()];
+    lines.extend(together(over(row, &plan).into_iter().chain([forget]), true));
     Ok(lines)
 }
 

@@ -34,8 +34,25 @@ pub(crate) async fn find(connection: &mut PgConnection, label: &str) -> Result<O
     Ok(sql!("split" as Row).bind(label).fetch_optional(connection).await?)
 }
 
-pub(crate) async fn begin(connection: &mut PgConnection, label: &str, relid: i64, plan: &Plan) -> Result<()> {
-    sql!("begin_split").bind(label).bind(relid).bind(journal::kept(plan)?).execute(connection).await?;
+pub(crate) async fn begin(
+    connection: &mut PgConnection,
+    label: &str,
+    relid: i64,
+    plan: &Plan,
+    portrait: &[String],
+) -> Result<()> {
+    sql!("begin_split").bind(label).bind(relid).bind(journal::kept(plan)?).bind(portrait).execute(connection).await?;
+    Ok(())
+}
+
+/// Refuses where the table does not look any more as it did when the parts were planned.
+pub(crate) async fn require_portrait(
+    connection: &mut PgConnection,
+    label: &str,
+    table: i64,
+    column: &str,
+) -> Result<()> {
+    sql!("require_split_portrait").bind(label).bind(table).bind(column).execute(connection).await?;
     Ok(())
 }
 
@@ -238,6 +255,11 @@ impl From<String> for Told {
 
 pub(crate) async fn columns(connection: &mut PgConnection, parent: u32) -> Result<Vec<Column>> {
     Ok(sql!("columns" as Column).bind(i64::from(parent)).fetch_all(connection).await?)
+}
+
+/// Whether whoever writes a row of a partition could write the same row to a part.
+pub(crate) async fn twofold(connection: &mut PgConnection, partition: i64) -> Result<bool> {
+    Ok(sql!("twofold" scalar bool).bind(partition).fetch_one(connection).await?)
 }
 
 /// The column's type, and the table's owner.

@@ -17,7 +17,7 @@ WITH bounds AS MATERIALIZED (
 SELECT here.now,
        (SELECT count(*) FROM bounds) AS partitions,
        (SELECT count(*) FROM ebb.missing_partitions($1::int8::oid, $2, $3, $4, $5)) AS missing,
-       COALESCE(islands.until AT TIME ZONE here.zone, here.now) AS runway_until,
+       COALESCE((CASE WHEN islands.until > '9999-01-01' THEN '9999-01-01' ELSE islands.until END) AT TIME ZONE here.zone, here.now) AS runway_until,
        ARRAY(SELECT b.oid::int8 FROM bounds b
              WHERE b.upper_bound <= (here.now - $6::interval) AT TIME ZONE here.zone ORDER BY b.upper_bound) AS expired,
        ARRAY(SELECT b.oid::int8 FROM bounds b WHERE b.pending) AS pending

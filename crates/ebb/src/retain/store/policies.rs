@@ -22,6 +22,8 @@ pub(crate) struct PutRetain<'a> {
     pub(crate) subject_call: Option<String>,
     pub(crate) tree: Option<&'a Shape>,
     pub(crate) by: &'a str,
+    /// Whether the tree is the approved one from now on; otherwise that of before stays it.
+    pub(crate) approves: bool,
     pub(crate) warn_before: Vec<PgInterval>,
     pub(crate) proceed: bool,
 }
@@ -48,6 +50,7 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
         .bind(put.by)
         .bind(put.warn_before)
         .bind(put.proceed)
+        .bind(put.approves)
         .execute(connection)
         .await?;
     Ok(())

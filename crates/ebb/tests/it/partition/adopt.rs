@@ -6,26 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebb::partition::adopt::{Request, adopt, preflight};
 use ebb::partition::{Finished, RolledBack, finish, rollback};
-use ebb::policy::Period;
 use ebb_testkit::TestDatabase;
 use sqlx::{AssertSqlSafe, Row};
 
+use super::{key, request};
 use crate::harness::{Ebb, execute, fetch};
-
-fn request(table: &str) -> Request {
-    Request {
-        table: table.into(),
-        column: "created_at".into(),
-        unit: None,
-        by: Period::Month,
-        ahead: 2,
-        keep: None,
-        zone: "UTC".into(),
-        policy: None,
-        guard: None,
-        move_foreign_keys: false,
-    }
-}
 
 async fn adopted(ebb: &Ebb, request: &Request) {
     adopt(ebb.engine.database(), request, "test", &mut |_| ()).await.unwrap();
@@ -240,7 +225,7 @@ async fn the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary() {
     )
     .await;
     ebb.set_clock("2026-11-15 12:00:00+00").await;
-    adopted(&ebb, &Request { guard: Some(vec!["site".into(), "k".into()]), ..request("public.t") }).await;
+    adopted(&ebb, &Request { guard: key(&["site", "k"]), ..request("public.t") }).await;
     let keys: i64 = ebb.db.scalar("SELECT count(*) FROM ebb.once_key WHERE namespace LIKE 'guard-%'").await;
     assert_eq!(keys, 3000, "the rows that were there are claimed");
     let attempts = (0..64).map(|n| {

@@ -2,25 +2,14 @@
 
 use std::time::Duration;
 
-use ebb::partition::adopt::{Progress, Request, adopt, preflight, script};
+use ebb::partition::adopt::{Progress, Request, adopt, preflight, script, script_of_rest};
 use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, standing};
 use ebb::policy::Period;
 
 use crate::harness::{Ebb, execute};
 
 fn request(by: Period, ahead: u64) -> Request {
-    Request {
-        table: "public.t".into(),
-        column: "created_at".into(),
-        unit: None,
-        by,
-        ahead,
-        keep: None,
-        zone: "UTC".into(),
-        policy: None,
-        guard: None,
-        move_foreign_keys: false,
-    }
+    Request { by, ahead, ..super::request("public.t") }
 }
 
 const TABLE: &str = "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1);
@@ -89,6 +78,89 @@ async fn the_printed_statements_take_an_adoption_back_before_and_after_new_write
 }
 
 #[tokio::test]
+async fn what_is_left_of_an_adoption_is_printed_with_what_is_written_down_about_it() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let (before, rows, database) = (schema(&ebb).await, sums(&ebb).await, ebb.engine.database());
+    let killed = async |words: &'static str| {
+        let engine = ebb.another(ebb.db.open());
+        let task = tokio::spawn(async move {
+            let mut watch = |progress| match progress {
+                Progress::Step(_, _, title) if title.contains(words) => panic!("killed here, as the test wants it"),
+                _ => {}
+            };
+            adopt(engine.database(), &request(Period::Month, 2), "test", &mut watch).await
+        });
+        assert!(task.await.is_err_and(|error| error.is_panic()));
+    };
+    killed("prepare the partitioned table").await;
+    run(&ebb, &script_of_rest(database, "public.t").await.unwrap()).await;
+    let adopted = adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    assert!(adopted.already, "Ebb knows it for done");
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
+    finish(database, "public.t", &mut |_| ()).await.unwrap();
+    assert_eq!((sums(&ebb).await, schema(&ebb).await), (rows.clone(), before));
+    // Somebody's own statements, which write nothing down: the way back is not thrown away.
+    killed("prepare the partitioned table").await;
+    let lines = script_of_rest(database, "public.t").await.unwrap();
+    let silent: Vec<String> = lines.into_iter().filter(|line| !line.contains("UPDATE ebb.adoption")).collect();
+    run(&ebb, &silent).await;
+    let refused = rollback(database, "public.t", "test", &mut |_| ()).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("is public.t_history by now"), "{refused}");
+    ebb.db.execute("UPDATE ebb.adoption SET state = 'adopted', step = 0").await;
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
+    assert_eq!(sums(&ebb).await, rows);
+}
+
+#[tokio::test]
+async fn who_deletes_what_rows_refer_to_asks_last_where_they_move_to() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    adopt(ebb.engine.database(), &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.set_clock("2026-12-15 12:00:00+00").await;
+    ebb.db
+        .execute(
+            "SELECT ebb.ensure_partitions('t'); INSERT INTO public.t VALUES (1001, '2027-01-05'), (1002, '2027-02-05')",
+        )
+        .await;
+    let engine = ebb.another(ebb.db.open());
+    let killed = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains("move the rows") => {
+                panic!("killed here, as the test wants it")
+            }
+            _ => {}
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    assert!(killed.await.is_err_and(|error| error.is_panic()));
+    let asked = "SELECT k.conrelid::regclass::text FROM pg_trigger g JOIN pg_constraint k ON k.oid = g.tgconstraint
+                 WHERE g.tgrelid = 'public.site'::regclass ORDER BY g.tgname COLLATE \"C\" DESC LIMIT 1";
+    assert_eq!(ebb.db.scalar::<String>(asked).await, "t");
+    let mut moving = ebb.client().await;
+    // Who locks a row waits for the batch that moves it, and not for the row.
+    execute(&mut moving, "BEGIN; LOCK TABLE ONLY public.t_2027_01 IN ROW SHARE MODE").await;
+    let engine = ebb.another(ebb.db.open());
+    let waits = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = waits.clone();
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| {
+            if matches!(&progress, Progress::Waiting(who) if who.contains("pid")) {
+                seen.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    ebb_testkit::eventually(crate::harness::SOON, || async {
+        waits.load(std::sync::atomic::Ordering::Relaxed) || task.is_finished()
+    })
+    .await;
+    assert!(!task.is_finished(), "a batch went past whoever locks rows");
+    execute(&mut moving, "COMMIT").await;
+    assert_eq!(task.await.unwrap().unwrap(), RolledBack::Back(2));
+}
+
+#[tokio::test]
 async fn very_many_partitions_are_not_taken_along_under_a_longer_lock_than_was_allowed() {
     let ebb = Ebb::with(TABLE).await;
     ebb.set_clock("2026-11-15 12:00:00+00").await;
@@ -114,7 +186,7 @@ async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is
     let ebb = Ebb::with(TABLE).await;
     ebb.set_clock("2026-11-15 12:00:00+00").await;
     let (before, rows, database) = (schema(&ebb).await, sums(&ebb).await, ebb.engine.database());
-    let wanted = Request { guard: Some(vec!["id".into()]), ..request(Period::Month, 2) };
+    let wanted = Request { guard: super::key(&["id"]), ..request(Period::Month, 2) };
     let mut tx = database.read().await.unwrap();
     let lines = script(&preflight(&mut tx, &wanted).await.unwrap()).unwrap();
     tx.rollback().await.unwrap();

@@ -3,27 +3,12 @@
 //! columns prune; doctor says what was begun and how long partitions last.
 
 use ebb::doctor::{Questions, Severity};
-use ebb::partition::adopt::{Progress, Request, adopt, preflight, take_it_over, take_over};
+use ebb::partition::adopt::{Progress, adopt, preflight, take_it_over, take_over};
 use ebb::partition::{explain, split};
-use ebb::policy::Period;
 use ebb_testkit::Mode;
 
+use super::request;
 use crate::harness::Ebb;
-
-fn request(table: &str) -> Request {
-    Request {
-        table: table.into(),
-        column: "created_at".into(),
-        unit: None,
-        by: Period::Month,
-        ahead: 2,
-        keep: None,
-        zone: "UTC".into(),
-        policy: None,
-        guard: None,
-        move_foreign_keys: false,
-    }
-}
 
 #[tokio::test]
 async fn a_partitioned_table_gets_a_policy_with_the_settings_of_pg_partman() {
@@ -98,7 +83,7 @@ async fn killed_at(ebb: &Ebb, words: &'static str) {
     assert!(task.await.is_err_and(|error| error.is_panic()), "no step is called {words}");
 }
 
-async fn doctor(ebb: &Ebb, check: &str) -> Vec<(Severity, String)> {
+pub(super) async fn doctor(ebb: &Ebb, check: &str) -> Vec<(Severity, String)> {
     let host_time = jiff::Timestamp::now();
     let questions = Questions { wanted: Vec::new(), host_time, role: None, embedded: false };
     let report = ebb.engine.doctor(&questions).await.unwrap();
@@ -175,6 +160,27 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
     ebb.db.execute("INSERT INTO public.t (id, created_at) SELECT n, timestamptz '2027-02-28 23:59:59.999999+00' - n * interval '7 hours' FROM generate_series(0, 90) n").await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM pg_constraint WHERE conrelid = 'public.t_2027_02'::regclass AND conname = 'ebb_derived_year_month'").await, 1);
     ebb.db.execute("INSERT INTO public.t (id, created_at) VALUES (1000, '2027-01-05 10:00:00.25+00')").await;
+}
+
+/// From 18 on a generated column is computed when it is read, unless said otherwise.
+#[tokio::test]
+async fn a_derived_column_that_is_not_stored_prunes_too() {
+    let ebb = Ebb::new().await;
+    if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() < "180000" {
+        println!("skipped: this server stores every generated column");
+        return;
+    }
+    ebb.db
+        .execute(
+            "CREATE TABLE public.t (id int, created_at timestamptz NOT NULL,
+                 month date GENERATED ALWAYS AS (date_trunc('month', created_at AT TIME ZONE 'UTC')::date), PRIMARY KEY (id, created_at))",
+        )
+        .await;
+    ebb.set_clock("2026-11-10 12:00:00+00").await;
+    adopt(ebb.engine.database(), &request("public.t"), "test", &mut |_| ()).await.unwrap();
+    let check: String = ebb.db.scalar("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'public.t_2027_01'::regclass AND conname ~ '^ebb_'").await;
+    assert_eq!(check, "CHECK ((month = '2027-01-01'::date))");
+    ebb.db.execute("INSERT INTO public.t VALUES (1, '2027-01-31 23:59:59.9+00')").await;
 }
 
 /// Seconds of 2001-09-09 got a tenth digit that day: as text, 999999999 comes after 1000000001.

@@ -5,22 +5,8 @@ use ebb::partition::{RolledBack, finish, rollback};
 use ebb::policy::Period;
 use sqlx::AssertSqlSafe;
 
+use super::{key, request};
 use crate::harness::{Ebb, execute, fetch};
-
-fn request(table: &str) -> Request {
-    Request {
-        table: table.into(),
-        column: "created_at".into(),
-        unit: None,
-        by: Period::Month,
-        ahead: 2,
-        keep: None,
-        zone: "UTC".into(),
-        policy: None,
-        guard: None,
-        move_foreign_keys: false,
-    }
-}
 
 async fn with(sql: &str) -> Ebb {
     let ebb = Ebb::with(sql).await;
@@ -81,10 +67,10 @@ async fn the_guard_sees_a_row_as_it_is_stored_whoever_writes_it() {
     )
     .await;
     for column in ["k", "i", "e", "lower(e)"] {
-        let said = refused(&ebb, &Request { guard: Some(vec![column.into()]), ..request("public.u") }).await;
+        let said = refused(&ebb, &Request { guard: key(&[column]), ..request("public.u") }).await;
         assert!(said.contains(&format!("--guard {column} cannot be kept")), "{column}: {said}");
     }
-    adopted(&ebb, &Request { guard: Some(vec!["k".into()]), ..request("public.t") }).await;
+    adopted(&ebb, &Request { guard: key(&["k"]), ..request("public.t") }).await;
     let put =
         |k: &str, v: &str, at: &str| format!("INSERT INTO public.t (k, v, created_at) VALUES ('{k}', '{v}', '{at}')");
     assert_eq!(says(&ebb, &put("ABC", "", "2026-11-20")).await, "");
@@ -102,8 +88,7 @@ async fn the_guard_sees_a_row_as_it_is_stored_whoever_writes_it() {
     assert!(matches!(back(&ebb).await.unwrap(), RolledBack::Back(1)));
     finish(ebb.engine.database(), "public.t", &mut |_| ()).await.unwrap();
     // The same instant and the same bytes, written by sessions that print them differently.
-    adopted(&ebb, &Request { guard: Some(vec!["half".into(), "moment".into(), "raw".into()]), ..request("public.t") })
-        .await;
+    adopted(&ebb, &Request { guard: key(&["half", "moment", "raw"]), ..request("public.t") }).await;
     let mut client = ebb.client().await;
     execute(&mut client, "SET TimeZone = 'Asia/Tokyo'; SET bytea_output = 'escape'").await;
     let same = |k: &str, size: i32, at: &str| {
@@ -137,7 +122,7 @@ async fn a_row_that_moves_past_the_backfill_is_claimed_all_the_same() {
             tokio::task::block_in_place(|| handle.block_on(update)).unwrap();
         }
     };
-    let wanted = Request { guard: Some(vec!["k".into()]), keep: Some("13mo".parse().unwrap()), ..request("public.t") };
+    let wanted = Request { guard: key(&["k"]), keep: Some("13mo".parse().unwrap()), ..request("public.t") };
     adopt(ebb.engine.database(), &wanted, "test", &mut watch).await.unwrap();
     assert!(moved);
     // They are older than they are kept, but there: so their keys are.
@@ -202,10 +187,9 @@ async fn what_is_changed_on_the_way_is_not_lost_unsaid() {
     adopted(&ebb, &request("public.t")).await;
     assert_eq!(ebb.db.scalar::<String>(&secured).await, "t f late ours");
     // Options of an adoption that stands are not silently passed over.
-    for other in [
-        Request { by: Period::Day, ..request("public.t") },
-        Request { guard: Some(vec!["id".into()]), ..request("public.t") },
-    ] {
+    for other in
+        [Request { by: Period::Day, ..request("public.t") }, Request { guard: key(&["id"]), ..request("public.t") }]
+    {
         let error = adopt(ebb.engine.database(), &other, "test", &mut |_| ()).await.unwrap_err();
         assert!(error.is_usage(), "{error}");
     }

@@ -5,25 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebb::partition::adopt::{Request, adopt, preflight};
 use ebb::partition::{finish, rollback, split};
-use ebb::policy::Period;
 use ebb_testkit::TestDatabase;
 use sqlx::AssertSqlSafe;
 
 use crate::harness::{Ebb, execute};
 
 fn request() -> Request {
-    Request {
-        table: "public.t".into(),
-        column: "created_at".into(),
-        unit: None,
-        by: Period::Month,
-        ahead: 2,
-        keep: None,
-        zone: "UTC".into(),
-        policy: None,
-        guard: None,
-        move_foreign_keys: true,
-    }
+    Request { move_foreign_keys: true, ..super::request("public.t") }
 }
 
 /// Every foreign key, column and trigger of the tables that people made.

@@ -623,3 +623,29 @@ async fn a_partition_that_was_attached_again_expires_again() {
     assert_eq!((listings.len(), broken.len()), (1, 1), "{broken:?}");
     assert!(broken[0].1.to_string().contains("there is no table public.q"), "{broken:?}");
 }
+
+#[tokio::test]
+async fn one_partition_that_cannot_leave_keeps_no_other_and_an_end_without_end_hides_none() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.p (id int, at timestamptz NOT NULL, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE public.c (id int, at timestamptz, FOREIGN KEY (id, at) REFERENCES public.p);
+         CREATE TABLE public.q (at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE public.q_rest PARTITION OF public.q FOR VALUES FROM ('2026-01-01') TO (MAXVALUE)",
+    )
+    .await;
+    ebb.set_clock("2026-05-10 00:00:00+00").await;
+    let second = policy(MONTHLY).replace("\"p\"", "\"q\"").replace("public.p", "public.q");
+    ebb.apply(&format!("{}{second}", policy("by = \"month\"\nahead = 3\nkeep = \"1mo\""))).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p SELECT n, make_date(2026, n, 15) FROM generate_series(5, 8) n; INSERT INTO public.c SELECT * FROM public.p WHERE id = 6").await;
+    ebb.set_clock("2026-10-15 00:00:00+00").await;
+    let runs = maintain(&ebb).await;
+    assert!(runs[0].note.as_ref().is_some_and(|note| note.contains("an expired partition stays: ")), "{runs:?}");
+    assert_eq!(ebb.list("id", "public.p").await, "6", "those that nobody refers to went");
+    ebb.db.execute("DELETE FROM public.c").await;
+    maintain(&ebb).await;
+    assert_eq!(ebb.list("id", "public.p").await, "");
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let listed = ebb::partition::list(&mut tx, None).await.unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+}

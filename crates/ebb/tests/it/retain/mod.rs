@@ -11,6 +11,7 @@ mod mail;
 mod model;
 mod own_terms;
 mod pair;
+mod replay;
 mod review;
 mod schema;
 mod sealed;

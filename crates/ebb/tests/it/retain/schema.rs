@@ -1,7 +1,9 @@
 //! Schemas as they are: what can be erased is, and what stands in the way is named before anything goes.
 
+use ebb::policy::Spec;
+
 use super::users;
-use crate::harness::Ebb;
+use crate::harness::{Ebb, wanted};
 
 /// A user table with more, and the refusal that the policy meets.
 async fn refusal(sql: &str, more: &str) -> (String, String) {
@@ -87,6 +89,39 @@ async fn an_edge_that_appears_later_stops_the_policy_until_it_is_approved() {
     let stopped: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'users'").await;
     assert!(stopped.contains("new: public.reviews (user_id) -> public.users (id): delete"), "{stopped}");
     ebb.apply(&users("")).await;
+    ebb.once("users").await;
+    assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (11, String::new()));
+}
+
+#[tokio::test]
+async fn a_change_at_runtime_approves_no_tree_that_has_grown() {
+    let ebb = Ebb::shop("").await;
+    let spec = |json: serde_json::Value| serde_json::from_value::<Spec>(json).unwrap();
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db
+        .execute(
+            "CREATE TABLE reviews (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+        INSERT INTO reviews VALUES (1, 1)",
+        )
+        .await;
+    ebb.db.advance("91 days").await;
+    let described = spec(serde_json::json!({ "description": "people" }));
+    let error = ebb.engine.set_policy("users", &described, "test").await.unwrap_err();
+    assert!(error.to_string().contains("new: public.reviews (user_id)"), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("ebb apply"), "{error:?}");
+    ebb.once("users").await;
+    let stopped = "SELECT stopped IS NOT NULL FROM ebb.policy WHERE name = 'users'";
+    assert!(ebb.db.scalar::<bool>(stopped).await);
+    ebb.engine.set_policy("users", &described, "test").await.unwrap_err();
+    assert!(ebb.db.scalar::<bool>(stopped).await, "it does not start again by a change of something else");
+
+    // Switching it off is always possible, and approves nothing either.
+    ebb.engine.set_policy("users", &spec(serde_json::json!({ "enabled": false })), "test").await.unwrap();
+    ebb.engine.set_policy("users", &spec(serde_json::json!({ "enabled": true })), "test").await.unwrap_err();
+    assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (12, "1".into()));
+
+    ebb.engine.apply(&wanted(&users("")).unwrap(), true, "test").await.unwrap();
+    ebb.engine.set_policy("users", &described, "test").await.unwrap();
     ebb.once("users").await;
     assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (11, String::new()));
 }

@@ -2,7 +2,7 @@
 //! way back and no foreign key sees them all, those on both sides that stand in for it.
 
 use super::{Moved, list};
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, quoted};
 
 impl Moved {
     /// The trigger that fills in what callers do not name, and refuses what refers to nothing. While rows are on their way
@@ -148,7 +148,8 @@ impl Moved {
 pub(crate) fn trigger_function(function: &Relation, body: &str, owner: &str) -> Vec<String> {
     vec![
         format!(
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $ebb${body}$ebb$"
+            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {}",
+            quoted(body)
         ),
         format!("REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"),
         format!("ALTER FUNCTION {function}() OWNER TO {}", Ident::new(owner)),

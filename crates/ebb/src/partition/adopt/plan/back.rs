@@ -4,7 +4,7 @@ use super::identity::move_identity_back;
 use super::names::Names;
 use super::{BOUND, Composer, How, Step, comment, using_index};
 use crate::partition::adopt::guard;
-use crate::pg::{Ident, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 
 impl Composer<'_> {
     /// The keys as they were, built while the wider ones are still in force.
@@ -61,9 +61,8 @@ impl Composer<'_> {
             format!("DROP TABLE IF EXISTS {parent}"),
             format!("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {BOUND}"),
         ];
-        if self.request.guard.is_some() {
-            sql.extend(guard::TRIGGERS.map(|trigger| format!("DROP TRIGGER IF EXISTS {trigger} ON {table}")));
-        }
+        let triggers = guard::triggers(self.request);
+        sql.extend(triggers.map(|trigger| format!("DROP TRIGGER IF EXISTS {trigger} ON {table}")));
         if !self.subject.head.not_null {
             sql.push(format!("ALTER TABLE {table} ALTER COLUMN {} DROP NOT NULL", self.column));
         }
@@ -97,10 +96,20 @@ impl Composer<'_> {
             let name = Ident::new(&publication.name);
             sql.push(format!("ALTER PUBLICATION {name} ADD TABLE {table}{}", publication.columns));
             if !publication.via_root {
-                sql.push(format!("ALTER PUBLICATION {name} SET (publish_via_partition_root = false)"));
+                sql.push(not_through_root(&publication.name));
             }
         }
         sql.extend(self.subject.views.iter().map(|view| view.definition.clone()));
         sql
     }
+}
+
+/// As it was before, unless by now it has another partitioned table: whose partitions would be sent under their own names.
+fn not_through_root(publication: &str) -> String {
+    block(&format!(
+        "BEGIN IF NOT EXISTS (SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid \
+         WHERE p.pubname = {} AND c.relkind = 'p') THEN ALTER PUBLICATION {} SET (publish_via_partition_root = false); END IF; END",
+        Literal(publication),
+        Ident::new(publication)
+    ))
 }

@@ -2,7 +2,7 @@
 
 use super::comment;
 use crate::partition::adopt::subject::Sequence;
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 
 /// The new table's own sequence goes on where the old one was, under its name and with its grants.
 pub(super) fn move_identity(identity: &Sequence, table: &Relation, parent: &Relation) -> Vec<String> {
@@ -13,10 +13,10 @@ pub(super) fn move_identity(identity: &Sequence, table: &Relation, parent: &Rela
         format!("ALTER SEQUENCE {old} CACHE {}", identity.cache),
         format!("SELECT setval({new}, s.last_value, s.is_called) FROM {old} s"),
         format!("ALTER TABLE {table} ALTER COLUMN {column} DROP IDENTITY"),
-        format!(
-            "DO $ebb$ BEGIN EXECUTE 'ALTER SEQUENCE ' || {new} || ' RENAME TO ' || {}; END $ebb$",
+        block(&format!(
+            "BEGIN EXECUTE 'ALTER SEQUENCE ' || {new} || ' RENAME TO ' || {}; END",
             Literal(&Ident::new(&identity.name).to_string())
-        ),
+        )),
     ];
     sql.extend(grants(identity));
     sql.extend(identity.comment.iter().map(|text| comment("SEQUENCE", &old.to_string(), text)));
@@ -45,11 +45,11 @@ pub(super) fn move_identity_back(identity: &Sequence, table: &Relation, parent: 
 
 /// Its grants and no others: a new sequence has those that the schema gives by default.
 fn grants(identity: &Sequence) -> Vec<String> {
-    let revoke = format!(
-        "DO $ebb$ DECLARE who text; BEGIN FOR who IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END \
+    let revoke = block(&format!(
+        "DECLARE who text; BEGIN FOR who IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END \
          FROM pg_class s, aclexplode(s.relacl) a WHERE s.oid = {0}::regclass AND a.grantee <> s.relowner \
-         LOOP EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s', {0}::regclass, who); END LOOP; END $ebb$",
+         LOOP EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s', {0}::regclass, who); END LOOP; END",
         Literal(&identity.relation().to_string())
-    );
+    ));
     [vec![revoke], identity.grants.clone()].concat()
 }

@@ -4,7 +4,7 @@ use super::{BOUND, Composer, comment, unread};
 use crate::Result;
 use crate::partition::adopt::guard;
 use crate::partition::adopt::subject::{Index, with_column};
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 
 impl Composer<'_> {
     pub(super) fn prepare(&self) -> Result<Vec<String>> {
@@ -72,12 +72,12 @@ impl Composer<'_> {
             sql.push(checks.replacen("SELECT", "PERFORM", 1));
             let changes = head.options.iter().map(|options| format!("SET ({options})")).chain(head.column_options());
             sql.extend(changes.map(|change| format!("ALTER TABLE {partition} {change}")));
-            format!(
-                "DO $ebb$ BEGIN IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
-                 WHERE i.inhparent = {parent}::regclass AND c.relname = {}) THEN {}; END IF; END $ebb$",
+            block(&format!(
+                "BEGIN IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+                 WHERE i.inhparent = {parent}::regclass AND c.relname = {}) THEN {}; END IF; END",
                 Literal(name),
                 sql.join("; ")
-            )
+            ))
         });
         each.collect()
     }

@@ -87,8 +87,8 @@ impl Composer<'_> {
         let (table, parent, history) = (&self.table, &self.parent, &self.history);
         let mut sql = vec![format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"), self.portrait("require")];
         sql.extend(self.referrers.iter().map(Moved::leave));
-        let mine = self.request.guard.iter().flat_map(|_| guard::TRIGGERS);
-        let triggers = self.subject.triggers.iter().map(|trigger| trigger.name.as_str()).chain(mine);
+        let triggers = self.subject.triggers.iter().map(|trigger| trigger.name.clone());
+        let triggers = triggers.chain(guard::triggers(self.request));
         sql.extend(triggers.map(|name| format!("DROP TRIGGER {} ON {table}", Ident::new(name))));
         for serial in self.subject.serials() {
             let column = Ident::new(&serial.column_name);

@@ -1,6 +1,7 @@
 -- The partitions that a table ($1, of kind $2) gets besides its first: from $3 on, by $4, until $5 periods after the
 -- current one in zone $6. A name that is taken gives way. Read only.
-SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_class t ON t.oid = $1::int8::oid AND t.relnamespace = c.relnamespace
+SELECT CASE WHEN EXISTS (SELECT FROM (SELECT relname, relnamespace FROM pg_catalog.pg_class UNION ALL SELECT typname, typnamespace FROM pg_catalog.pg_type) c
+                         JOIN pg_catalog.pg_class t ON t.oid = $1::int8::oid AND t.relnamespace = c.relnamespace
                          WHERE c.relname = ebb.partition_name($1::int8::oid, ebb.partition_suffix($4, start)))
             THEN ebb.partition_name($1::int8::oid, ebb.partition_suffix($4, start), false)
             ELSE ebb.partition_name($1::int8::oid, ebb.partition_suffix($4, start)) END AS name,

@@ -1,7 +1,8 @@
--- Foreign keys and checks of a table ($1). Read only.
+-- Foreign keys and checks of a table ($1), and what is not known of NOT NULL (a constraint since 18, which has ones that are
+-- not enforced, too: read through JSON). Read only.
 SELECT con.conname::text AS name, con.contype::text AS kind, pg_catalog.pg_get_constraintdef(con.oid) AS definition,
-       con.convalidated AS is_valid, con.connoinherit AS no_inherit, con.confrelid::regclass::text AS references_table,
+       con.convalidated AS is_valid, COALESCE((to_jsonb(con) ->> 'conenforced')::boolean, true) AS is_enforced, con.connoinherit AS no_inherit, con.confrelid::regclass::text AS references_table,
        pg_catalog.obj_description(con.oid, 'pg_constraint') AS comment
 FROM pg_catalog.pg_constraint con
-WHERE con.conrelid = $1::int8::oid AND con.contype IN ('f', 'c')
+WHERE con.conrelid = $1::int8::oid AND (con.contype IN ('f', 'c') OR con.contype = 'n' AND NOT con.convalidated)
 ORDER BY con.conname

@@ -7,6 +7,7 @@ SELECT c.oid::int8 AS oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS p
        EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid) AS has_rules,
        COALESCE(am.amname, 'heap')::text AS access_method, ts.spcname::text AS tablespace,
        c.relreplident::text AS replica_identity,
+       c.relrowsecurity AND c.relforcerowsecurity AND (SELECT NOT r.rolsuper AND NOT r.rolbypassrls FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) AS is_forced,
        pg_catalog.obj_description(c.oid, 'pg_class') AS comment,
        (SELECT string_agg(o, ', ') FROM (
            SELECT pg_catalog.format('%I = %L', split_part(o, '=', 1), substr(o, strpos(o, '=') + 1)) AS o FROM unnest(c.reloptions) o

@@ -1,9 +1,10 @@
 //! The parts, unseen: made like the table, filled without an index, which is built once the rows are there.
 
+use super::note::Noting;
 use super::{BOUND, Composer, bounds};
 use crate::partition::adopt::derived_checks;
 use crate::partition::adopt::subject::{Index, outside_quotes};
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 use crate::{Error, Result};
 
 /// Where the pages of a batch go in the statement that copies it.
@@ -46,7 +47,7 @@ impl Composer<'_> {
             format!("ALTER TABLE {log} ADD COLUMN ebb_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
             format!("ALTER TABLE {log} OWNER TO {owner}"),
             for_nobody(log),
-            self.note_function(false),
+            self.note_function(Noting::Keys),
             format!("ALTER FUNCTION {note}() OWNER TO {owner}"),
             format!("REVOKE EXECUTE ON FUNCTION {note}() FROM PUBLIC"),
         ]);
@@ -105,12 +106,12 @@ fn plain_index(unique: &str, definition: &str, on: &Relation) -> Result<String> 
 /// What the schema's default privileges gave to others, on a table that is nobody's business and on its sequence, is taken
 /// back: no row-level security guards it.
 fn for_nobody(table: &Relation) -> String {
-    format!(
-        "DO $ebb$ DECLARE one record; BEGIN FOR one IN SELECT DISTINCT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END AS what, \
+    block(&format!(
+        "DECLARE one record; BEGIN FOR one IN SELECT DISTINCT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END AS what, \
          c.oid::regclass AS name, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END AS who \
          FROM pg_class c, aclexplode(c.relacl) acl WHERE acl.grantee <> c.relowner AND (c.oid = {0}::regclass OR c.oid IN \
          (SELECT d.objid FROM pg_depend d WHERE d.refobjid = {0}::regclass AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i'))) \
-         LOOP EXECUTE format('REVOKE ALL ON %s%s FROM %s', one.what, one.name, one.who); END LOOP; END $ebb$",
+         LOOP EXECUTE format('REVOKE ALL ON %s%s FROM %s', one.what, one.name, one.who); END LOOP; END",
         Literal(&table.to_string())
-    )
+    ))
 }

@@ -1,5 +1,6 @@
 //! The parts take the partition's place, and what takes that back.
 
+use super::note::Noting;
 use super::{Act, Composer, Step, bounds};
 use crate::partition::adopt::subject::Constraint;
 use crate::partition::split::store::Referring;
@@ -13,18 +14,25 @@ const SETTLE: u32 = 500;
 pub(crate) const MANY: usize = 24;
 
 impl Composer<'_> {
-    pub(super) fn carry_foreign_keys(&self, label: &str) -> Vec<Step> {
-        let mut steps = vec![Step::new(
-            "let rows that go also go from the parts",
-            Act::Settled,
-            vec![
-                format!("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE", self.of.partition),
-                format!("SELECT ebb.split_settle({label}, {SETTLE})"),
-                self.note_function(true),
-                format!("UPDATE ebb.split SET plan = plan || '{{\"locks\": true}}' WHERE relation = {label}"),
-            ],
-        )];
-        for (part, _) in &self.parts {
+    /// From here on a writer writes to the parts, too; where that cannot be, rows that go also go from them.
+    pub(super) fn write_parts(&self, label: &str) -> Step {
+        let (title, noting) = match self.of.twofold {
+            true => ("write every change to the parts, too", Noting::Rows),
+            false => ("let rows that go also go from the parts", Noting::Gone),
+        };
+        let sql = vec![
+            format!("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE", self.of.partition),
+            format!("SELECT ebb.split_settle({label}, {SETTLE})"),
+            format!("TRUNCATE {}", self.log),
+            self.note_function(noting),
+            format!("UPDATE ebb.split SET plan = plan || '{{\"locks\": true}}' WHERE relation = {label}"),
+        ];
+        Step::new(title, Act::Settled, sql)
+    }
+
+    pub(super) fn carry_foreign_keys(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (part, _) in self.parts.iter().filter(|_| !self.of.foreign_keys.is_empty()) {
             let add = |key: &Constraint| {
                 format!("ALTER TABLE {part} ADD CONSTRAINT {} {} NOT VALID", Ident::new(&key.name), key.definition)
             };
@@ -45,6 +53,11 @@ impl Composer<'_> {
             format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE"),
             format!("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE"),
             "SELECT ebb.locked()".into(),
+            format!(
+                "SELECT ebb.require_split_portrait({label}, {}, {})",
+                self.of.parent_oid,
+                Literal(self.of.column.as_str())
+            ),
         ];
         sql.extend(self.of.referring.iter().map(Referring::let_go));
         sql.push(format!("ALTER TABLE {table} DETACH PARTITION {partition}"));
@@ -54,7 +67,8 @@ impl Composer<'_> {
                 .iter()
                 .map(|key| format!("ALTER TABLE {partition} DROP CONSTRAINT {}", Ident::new(&key.name))),
         );
-        sql.push(format!("SELECT ebb.split_settle({label}, {SETTLE})"));
+        let left = if self.of.twofold { 0 } else { SETTLE };
+        sql.push(format!("SELECT ebb.split_settle({label}, {left})"));
         if !self.of.foreign_keys.is_empty() {
             sql.push("SET CONSTRAINTS ALL IMMEDIATE".into());
         }

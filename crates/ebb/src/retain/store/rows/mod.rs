@@ -16,7 +16,8 @@ pub(crate) use look::{
 };
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
 pub(crate) use subjects::{
-    Mirrored, Page, Seen, Standing, hide, ids, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted, unmirror,
+    Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
+    unmirror,
 };
 pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
 pub(crate) use tenant::has_tenant;

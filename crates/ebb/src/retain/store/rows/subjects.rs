@@ -11,7 +11,7 @@ use crate::pg::{Ident, Literal};
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) ids: Vec<String>,
-    /// Since when each may be soft-deleted; of rows that are asked for whether they are or not, nothing.
+    /// Since when each may be soft-deleted.
     pub(crate) since: Vec<Moment>,
     pub(crate) last: Option<Vec<String>>,
 }
@@ -73,13 +73,20 @@ pub(crate) async fn soft_deleted(
     Ok(seen)
 }
 
-/// The next ids of the root table, in the order of the key.
-pub(crate) async fn ids(
+/// Subjects of the root table, soft-deleted or not, and the place of the last, from which to go on.
+pub(crate) struct Everybody {
+    /// Ids, and since when each is soft-deleted.
+    pub(crate) found: Vec<(String, Option<Moment>)>,
+    pub(crate) last: Option<Vec<String>>,
+}
+
+/// The next subjects of the root table, in the order of the key.
+pub(crate) async fn everybody(
     connection: &mut PgConnection,
     root: &Root,
     after: Option<&[String]>,
     limit: u64,
-) -> Result<Page> {
+) -> Result<Everybody> {
     let place = root.key.iter().map(|column| format!("n.{}", column.name)).collect::<Vec<_>>().join(", ");
     let beyond = after.map_or(String::new(), |after| {
         let values: Vec<String> = after
@@ -90,15 +97,17 @@ pub(crate) async fn ids(
         format!("WHERE ({place}) > ({})", values.join(", "))
     });
     let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
+    let deleted_at = format!("n.{}", root.deleted_at);
     let sql = format!(
-        "SELECT {}, ARRAY[{}] FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        "SELECT {}, ARRAY[{}], CASE WHEN isfinite({deleted_at}) THEN {} END FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
         id_sql(&root.key, "n"),
         texts.join(", "),
+        root.time.moment(&deleted_at, &root.zone),
         root.relation
     );
-    let mut seen = Page::default();
+    let mut seen = Everybody { found: Vec::new(), last: None };
     for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await? {
-        seen.ids.push(row.try_get(0)?);
+        seen.found.push((row.try_get(0)?, row.try_get(2)?));
         seen.last = Some(row.try_get(1)?);
     }
     Ok(seen)

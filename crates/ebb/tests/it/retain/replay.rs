@@ -1,0 +1,71 @@
+//! Erasures that are done again after a backup came back, and whoever only looks like one of them.
+
+use ebb::audit::SubjectKey;
+use ebb::retain::{PastErasure, Replay, past_erasures, replay};
+
+use crate::harness::Ebb;
+
+/// (there again, left alone) of what a replay finds; it takes them unless it only looks.
+async fn replayed(ebb: &Ebb, erasures: &[PastErasure], live: bool) -> (u64, u64) {
+    let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
+    let mut client = ebb.client().await;
+    let found = replay(&mut client, &key, erasures, Replay { only_look: false, live, by: "test" }).await.unwrap();
+    (found.back[0].1, found.live[0].1)
+}
+
+async fn on_record(ebb: &Ebb) -> Vec<PastErasure> {
+    past_erasures(&mut ebb.client().await).await.unwrap()
+}
+
+/// Subject 1, with the soft delete of a moment, is erased.
+async fn erase(ebb: &Ebb) {
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
+
+#[tokio::test]
+async fn whoever_registers_again_under_the_same_key_is_not_taken_for_who_was_erased() {
+    let ebb = Ebb::shop("").await;
+    erase(&ebb).await;
+    let first = on_record(&ebb).await;
+
+    // The database remembers it: whoever lives under that key came later, or says so.
+    ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'new@example.test')").await;
+    assert_eq!(replayed(&ebb, &first, false).await, (0, 1));
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 1").await;
+    assert_eq!(replayed(&ebb, &first, false).await, (0, 1), "deleted later than who was erased");
+    assert!(!ebb.db.scalar::<bool>("SELECT EXISTS (SELECT FROM ebb.deletion WHERE subject_id = '1')").await);
+
+    // A row as it was when it was erased is the one that was.
+    let erased_at = "UPDATE users SET deleted_at = (SELECT (details ->> 'soft_deleted_at')::timestamptz FROM ebb.audit
+        WHERE action = 'erase') WHERE id = 1";
+    ebb.db.execute(erased_at).await;
+    assert_eq!(replayed(&ebb, &first, false).await, (1, 0));
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+
+    // Somebody says that a backup of the table brought it back.
+    ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'back@example.test')").await;
+    assert_eq!(replayed(&ebb, &first, true).await, (1, 0));
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
+
+#[tokio::test]
+async fn a_database_from_a_backup_does_not_remember_and_loses_whoever_was_erased_since() {
+    let ebb = Ebb::shop("").await;
+    erase(&ebb).await;
+    // Another person takes the key, and is erased after the backup was made.
+    ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'second@example.test')").await;
+    erase(&ebb).await;
+    let kept = on_record(&ebb).await;
+    assert_eq!(kept.len(), 2);
+    ebb.db.execute("DELETE FROM ebb.audit WHERE action = 'erase' AND id = (SELECT max(id) FROM ebb.audit WHERE action = 'erase')").await;
+    ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'second@example.test')").await;
+    assert_eq!(replayed(&ebb, &kept[..1], false).await, (0, 1), "the first one's erasure was before the backup");
+    assert_eq!(replayed(&ebb, &kept, false).await, (1, 0));
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
