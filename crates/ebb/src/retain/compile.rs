@@ -45,6 +45,14 @@ pub(crate) async fn tree_among(
     among: Surroundings<'_>,
 ) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
+    if let Some(whole) = store::partition_of(connection, table.oid).await? {
+        let partition = table.relation.label();
+        return Err(Error::config(format!("{partition} is a partition of {whole}, which is what others refer to"))
+            .with_hint(format!(
+                "table = \"{whole}\"; tenant and tenant_override let some of its subjects have other terms"
+            ))
+            .at_key("table"));
+    }
     let mut children = Vec::new();
     for child in &subjects.children {
         let named = catalog::table(connection, &child.table).await?;

@@ -10,11 +10,11 @@ mod subjects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
 
-pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
+pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables, partition_of};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, installed, is_admin, override_history, overrides, policies_of_one_table,
-    put_override, put_retain, remove_override, subject_policies,
+    PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,
+    policies_of_one_table, put_override, put_retain, remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
