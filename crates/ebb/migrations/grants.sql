@@ -40,3 +40,16 @@ BEGIN
 END
 $$;
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb FROM PUBLIC;
+
+-- Names of types and tables are looked up in the session's temporary schema first, unless the path has it: last, where nobody can put
+-- anything of his own before what a function means.
+DO $$
+DECLARE
+    unpinned regprocedure;
+BEGIN
+    FOR unpinned IN SELECT p.oid FROM pg_catalog.pg_proc p
+                    WHERE p.pronamespace = 'ebb'::regnamespace AND 'search_path=pg_catalog' = ANY (p.proconfig) LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', unpinned);
+    END LOOP;
+END
+$$;

@@ -1,8 +1,8 @@
 //! `ebb apply`: shows the difference, asks once on a terminal, makes it so.
 
 use ebb::audit::{self, PeriodKeys, SigningKey, SubjectKey};
-use ebb::policy::{Change, ChangeAction, Wanted};
-use ebb::retain::Consent;
+use ebb::policy::{Change, ChangeAction, Kind, Wanted};
+use ebb::retain::{Consent, MadeDue};
 use ebb::{Error, Result};
 
 use super::{Context, Outcome, confirm, output};
@@ -65,10 +65,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     }
     check(context, &wanted).await?;
     let changes = context.engine.difference(&wanted).await?;
-    if args.json {
-        output::json(&changes)?;
-    } else {
-        print(&changes, args.force);
+    let made_due = if changes.is_empty() { Vec::new() } else { context.engine.made_due(&wanted).await? };
+    match args.json {
+        true => output::json(&with_made_due(&changes, &made_due)?)?,
+        false => print(&changes, args.force),
     }
     let unapproved = context.engine.unapproved(&wanted).await?;
     if !args.json {
@@ -77,10 +77,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             differences.iter().for_each(|difference| say!("    {difference}"));
         }
     }
-    if !args.json && !changes.is_empty() {
-        for due in context.engine.made_due(&wanted).await? {
-            say!("! {due}");
-        }
+    if !args.json {
+        made_due.iter().for_each(|due| say!("! {due}"));
     }
     if args.dry_run {
         return Ok(Outcome::Done);
@@ -121,6 +119,18 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         say!("applied {} {}", applied.len(), if applied.len() == 1 { "change" } else { "changes" });
     }
     Ok(Outcome::Done)
+}
+
+/// The difference as JSON, each change with what it makes due.
+fn with_made_due(changes: &[Change], made_due: &[MadeDue]) -> Result<serde_json::Value> {
+    let json = |error: serde_json::Error| Error::failed(error.to_string());
+    let mut told = serde_json::to_value(changes).map_err(json)?;
+    for (change, told) in changes.iter().zip(told.as_array_mut().into_iter().flatten()) {
+        if let Some(due) = made_due.iter().find(|due| change.kind == Kind::Retain && due.policy == change.name) {
+            told["made_due"] = serde_json::to_value(due).map_err(json)?;
+        }
+    }
+    Ok(told)
 }
 
 /// Prints the columns that are missing, or adds them; false when somebody said no.

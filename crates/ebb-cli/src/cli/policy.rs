@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb::audit::Moment;
 use ebb::control::{self, Pause};
-use ebb::policy::{self, Kind, Spec, Stored, Term};
+use ebb::policy::{self, Kind, Policy, Spec, Stored, Term};
 use ebb::retain::{self, Consent, OverrideChange};
 use ebb::{Error, Result};
 use serde::Serialize;
@@ -204,11 +204,13 @@ async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
         false => OverrideChange::Set { retention, warn_before, texts, enabled: !args.disable },
     };
     let by = context.by(args.by.as_deref());
+    let stored = policy::store::find(&mut tx, &args.name).await?;
     let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, args.yes, &by).await?;
     tx.commit().await?;
     say!("{} has version {version}; nodes follow within seconds", args.name);
     if after > before {
-        say!("{} more due by it", output::plural(after - before, "subject"));
+        let by_age = matches!(stored.policy()?, Policy::Retain(retain) if retain.subjects().is_none());
+        say!("{} more due by it", output::plural(after - before, if by_age { "row" } else { "subject" }));
     }
     Ok(Outcome::Done)
 }

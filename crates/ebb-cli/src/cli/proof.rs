@@ -191,6 +191,11 @@ pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
 pub(crate) async fn report(context: &Context, args: ReportArgs) -> Result<Outcome> {
     let moment = |text: &Option<String>| text.as_deref().map(super::audit::moment).transpose();
     let (since, until) = (moment(&args.since)?, moment(&args.until)?);
+    if let (Some(since), Some(until)) = (since, until)
+        && since >= until
+    {
+        return Err(Error::usage("--since is not before --until"));
+    }
     let mut tx = context.begin().await?;
     let report = retain::report(&mut tx, since, until, args.tenant.as_deref()).await?;
     tx.rollback().await?;

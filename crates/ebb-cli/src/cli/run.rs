@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebb::config::Config;
 use ebb::policy::{Term, human};
-use ebb::spine::{Finished, NodeOptions, Selector, Shutdown, Status};
+use ebb::spine::{Finished, NodeOptions, Selector, Shutdown, Status, Summary};
 use ebb::{Engine, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -152,6 +152,15 @@ fn report(finished: &Finished, json: bool) -> Result<Outcome> {
     })
 }
 
+/// What a run left, and whom to ask about it.
+fn passed_by(run: &Summary) -> String {
+    let erases = run.unit.starts_with("erase/");
+    let held = (run.skipped > 0)
+        .then(|| format!("{} {} held by others", run.skipped, if erases { "subjects" } else { "rows" }));
+    let failed = (run.failed > 0).then(|| format!("{} subjects failed: ebb show {}", run.failed, run.policy));
+    [held, failed].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 fn print(finished: &Finished) {
     let rows = finished
         .runs
@@ -159,10 +168,7 @@ fn print(finished: &Finished) {
         .map(|run| {
             let took = human(Duration::from_millis(run.took.as_millis() as u64));
             let note = match (run.status, &run.note) {
-                (Status::Success, _) if run.skipped > 0 && run.unit.starts_with("erase/") => {
-                    format!("{} passed by, held by others or failed: ebb show {}", run.skipped, run.policy)
-                }
-                (Status::Success, _) if run.skipped > 0 => format!("{} rows held by others", run.skipped),
+                (Status::Success, _) if run.skipped + run.failed > 0 => passed_by(run),
                 (_, note) => note.clone().unwrap_or_default(),
             };
             let status = run.status.as_str().to_owned();

@@ -247,8 +247,10 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
             text.push_str(&format!(", {} rows/s", words::about(rate as u64, false)));
         }
         if run.skipped > 0 {
-            let by = if unit.chore == "erase" { "passed by, held by others or failed" } else { "held by others" };
-            text.push_str(&format!(", {} {by}", run.skipped));
+            text.push_str(&format!(", {} held by others", run.skipped));
+        }
+        if run.failed > 0 {
+            text.push_str(&format!(", {} subjects failed", run.failed));
         }
         // What the brake says is said above, and that observing deletes nothing is known.
         if let Some(error) = run.error.as_ref().filter(|_| !["braked", "observed"].contains(&run.status.as_str())) {

@@ -143,6 +143,14 @@ pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outco
 
 pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
+    if let Some(until) = &args.until
+        && until.parse::<jiff::Timestamp>().is_err()
+        && until.parse::<jiff::civil::DateTime>().is_err()
+        && until.parse::<jiff::civil::Date>().is_err()
+    {
+        return Err(Error::usage(format!("--until {until:?} is no time"))
+            .with_hint("for example 2027-03-01 or 2027-03-01T12:00:00Z"));
+    }
     let mut tx = context.begin().await?;
     retain::hold(&mut tx, policy, id, &args.reason, args.until.as_deref(), &context.by(by.as_deref())).await?;
     // Another hold may be longer than this one.
@@ -163,9 +171,13 @@ pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
 pub(crate) async fn release(context: &Context, subject: Subject) -> Result<Outcome> {
     let Subject { policy, id, by } = &subject;
     let mut tx = context.begin().await?;
+    let held = retain::held(&mut tx, policy, id).await?;
     retain::release(&mut tx, policy, id, &context.by(by.as_deref())).await?;
     tx.commit().await?;
-    say!("released");
+    match held {
+        Some(hold) => say!("released; it was on hold for {}, by {}", hold.reason, hold.placed_by),
+        None => say!("released"),
+    }
     Ok(Outcome::Done)
 }
 
@@ -225,6 +237,9 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
             line("deletion", deletion.deletion.to_string());
         }
     }
+    if !shown.exists {
+        line("row", "not there: the application deleted it, or changed its key".into());
+    }
     if let Some(hold) = &shown.hold {
         let until = hold.until.map_or(String::new(), |until| format!(", until {}", output::time(until)));
         line("hold", format!("{}{until}", hold.reason));
@@ -264,7 +279,12 @@ async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
         let deletion = &open.deletion;
         let hold = deletion.hold_reason.as_ref().map(|reason| format!("on hold: {reason}"));
         let failed = deletion.error.as_ref().filter(|_| deletion.state == "failed").cloned();
-        let why = failed.or(hold).or_else(|| deletion.blocked.clone()).unwrap_or_default();
+        let warning = match deletion.warning.as_deref() {
+            Some("planned") => Some("not warned yet".to_owned()),
+            Some("scheduled") => Some("its warning is on its way".to_owned()),
+            _ => None,
+        };
+        let why = failed.or(hold).or_else(|| deletion.blocked.clone()).or(warning).unwrap_or_default();
         let id = deletion.subject_id.clone().unwrap_or_default();
         vec![id, deletion.state.clone(), output::time(deletion.due_at), why]
     });

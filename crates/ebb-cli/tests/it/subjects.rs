@@ -41,6 +41,12 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     let shown = shell.ok(&["show", "people", "1"]);
     assert!(shown.contains("deleted by ann") && shown.contains("hold by legal: court"), "{shown}");
     assert!(shell.fails(2, &["show", "nobody"]).contains("is not about subjects"));
+    db.execute("UPDATE people SET deleted_at = now() - interval '50 days' WHERE id = 2").await;
+    shell.write("ebb.toml", &shell.read("ebb.toml").replace("90d", "40d"));
+    let told = shell.json(&["apply", "--dry-run", "--json"]);
+    assert_eq!(told[0]["made_due"]["after"], 1, "{told}");
+    shell.write("ebb.toml", &shell.read("ebb.toml").replace("40d", "90d"));
+    db.execute("UPDATE people SET deleted_at = NULL WHERE id = 2").await;
     // What will not happen is not promised.
     assert!(
         shell.fails(1, &["policy", "override", "people", "acne", "--disable"]).contains("no row of public.people has")
@@ -52,6 +58,10 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     assert!(shell.ok(&["erase", "people", "2", "--yes"]).contains("nothing is erased while people only observes"));
     let held = shell.ok(&["hold", "people", "2", "--reason", "court", "--until", "2099-01-01"]);
     assert!(held.contains("on hold until 2099-01-01"), "{held}");
+    assert!(shell.fails(2, &["hold", "people", "2", "--reason", "x", "--until", "1h"]).contains("is no time"));
+    assert!(shell.ok(&["release", "people", "2"]).contains("it was on hold for court"));
+    db.execute("DELETE FROM people WHERE id = 2").await;
+    assert!(shell.ok(&["show", "people", "2"]).contains("not there: the application deleted it"));
 }
 
 #[tokio::test]
@@ -213,6 +223,8 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     assert_eq!(shell.json(&["audit", "list", "--action", "nothing", "--json"]), serde_json::json!([]));
     shell.write("kept.json", &kept);
     shell.write("others.json", &kept.replace("\"user_accounts\"", "\"gone\""));
+    shell.write("empty.json", "{}");
+    assert!(shell.fails(2, &["audit", "replay", "--from", "empty.json"]).contains("no record of an erasure"));
     let said = shell.fails(3, &["audit", "replay", "--from", "others.json", "--yes"]);
     assert!(said.contains("1 erasure of policy gone cannot be looked for"), "{said}");
     db.execute("INSERT INTO users (id, email) VALUES (1, '1@example.test')").await;

@@ -148,6 +148,7 @@ pub(crate) async fn abandon(
     let swapped = plan.swap.is_some_and(|swap| adoption.step.max(0) as usize > swap);
     let mut sql: Vec<String> = plan.referrers.iter().flat_map(Moved::release).collect();
     if swapped {
+        unique::refuse_twins(&mut session.connection, plan).await?;
         for step in &plan.abandon_indexes {
             watch(Progress::Step(1, 2, step.title.clone()));
             let at = ("adopting", adoption.step.max(0) as usize);
@@ -343,7 +344,8 @@ fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
          FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} ORDER BY inhrelid = {old}, inhrelid LOOP \
          IF one <> ALL (ARRAY[{known}]::oid[]) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
          MESSAGE = 'partitions are added all the time; run the rollback again'; END IF; \
-         EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; {loud}\
+         has_rows := pg_relation_size(one) > 0; \
+         IF has_rows THEN EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; END IF; {loud}\
          IF has_rows OR one = {old} THEN \
          EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); \
          n := n + 1; IF n > {MANY} THEN PERFORM ebb.within_lock({along}); END IF; END IF; \

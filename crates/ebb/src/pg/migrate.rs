@@ -58,6 +58,7 @@ const MIGRATIONS: &[Migration] = migrations![
     30 "0030_key",
     31 "0031_told",
     32 "0032_rights",
+    33 "0033_parts",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -25,6 +25,9 @@ const PATIENCE: Guard = Guard { statement: Duration::from_millis(1_000), lock: D
 /// Rows of a day are counted no further; beyond it an estimate says as much.
 const COUNTED_ROWS: u64 = 1_000_000;
 
+/// A table is counted without an index, too, while it has no more pages.
+const SMALL_PAGES: u64 = 128;
+
 /// What falls due on one day.
 #[derive(Debug, Clone, Serialize)]
 pub struct Day {
@@ -139,7 +142,7 @@ impl Engine {
         forecast.table = survey.table.relation.label();
         let total: u64 = survey.leaves.iter().map(|leaf| leaf.leaf.rows).sum();
         let bytes_per_row = survey.bytes() as f64 / total.max(1) as f64;
-        let indexed = survey.leaves.iter().all(|leaf| leaf.index.is_some());
+        let indexed = survey.leaves.iter().all(|leaf| leaf.index.is_some() || leaf.pages <= SMALL_PAGES);
         let (due_rows, _) = self.due_between(ahead, None, from, indexed, until).await?;
         forecast.due_rows = Some(due_rows);
         let mut begin = from;

@@ -52,6 +52,17 @@ impl Term {
         i128::from(self.months) * MONTH + i128::from(self.days) * DAY + i128::from(self.micros)
     }
 
+    /// Whether it is never over before another, whatever months they count.
+    pub(crate) fn never_shorter(&self, other: &Term) -> bool {
+        let rest = |term: &Term| i128::from(term.days) * DAY + i128::from(term.micros);
+        if self.months >= other.months && rest(self) >= rest(other) {
+            return true;
+        }
+        // Some months are longer than the mean and some shorter, by less than two days in a row.
+        let slack = |term: &Term| if term.months > 0 { 2 * DAY } else { 0 };
+        self.approximate() - slack(self) >= other.approximate() + slack(other)
+    }
+
     /// The term as PostgreSQL's `interval`.
     pub fn to_interval(&self) -> PgInterval {
         PgInterval { months: self.months, days: self.days, microseconds: self.micros }

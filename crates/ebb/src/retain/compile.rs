@@ -9,6 +9,7 @@ use super::keeper::Surroundings;
 use super::store::rows::{self, Root, SoftDelete};
 use super::tree::{self, EdgeAction, Tree, Wishes};
 use super::{graph, keeper, store};
+use crate::pg::expression::Change;
 use crate::pg::{Ident, catalog, expression};
 use crate::policy::{Retain, Subjects};
 use crate::{Error, Result};
@@ -18,13 +19,48 @@ use crate::{Error, Result};
 pub(crate) struct Compiled {
     pub(crate) root: Root,
     pub(crate) tree: Tree,
-    /// What an edge sets, by its position in the tree: (column, SQL).
-    pub(crate) sets: BTreeMap<usize, Vec<(Ident, String)>>,
+    /// What an edge sets, by its position in the tree.
+    pub(crate) sets: BTreeMap<usize, Set>,
     pub(crate) owner: String,
     pub(crate) oid: u32,
     pub(crate) role: Option<Ident>,
     /// A copy is kept of what goes.
     pub(crate) copies: bool,
+}
+
+/// What becomes of the columns of rows that stay.
+#[derive(Debug, Clone)]
+pub(crate) struct Set {
+    /// (column, SQL).
+    pub(crate) values: Vec<(Ident, String)>,
+    /// What is true of a row behind its edge that is to be set yet; none where that cannot be told from the row.
+    pub(crate) unset: Option<String>,
+}
+
+impl Set {
+    /// Ends the link: a row that was set is behind its edge no longer.
+    fn null(columns: &[Ident]) -> Self {
+        let values = columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect();
+        Self { values, unset: Some("true".to_owned()) }
+    }
+
+    /// A row that was set says so by its values, unless these come from the time, or from what is set.
+    fn anonymous(link: &[Ident], changes: Vec<(Ident, Change)>) -> Self {
+        let ends = changes.iter().any(|(column, change)| link.contains(column) && change.value.to_string() == "NULL");
+        let names = || changes.iter().map(|(column, _)| column.as_str());
+        let told = |change: &Change| {
+            let value = change.value.to_string();
+            !change.moves && !names().any(|name| value.contains(name))
+        };
+        let differs = || changes.iter().map(|(_, change)| change.differs.to_string()).collect::<Vec<_>>();
+        let unset = match (ends, changes.iter().all(|(_, change)| told(change))) {
+            (true, _) => Some("true".to_owned()),
+            (false, true) => Some(format!("({})", differs().join(" OR "))),
+            (false, false) => None,
+        };
+        let values = changes.into_iter().map(|(column, change)| (column, rows::change_sql(&change))).collect();
+        Self { values, unset }
+    }
 }
 
 /// The tree alone, with whatever stands in its way.
@@ -45,6 +81,14 @@ pub(crate) async fn tree_among(
     among: Surroundings<'_>,
 ) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
+    if let Some(whole) = store::partition_of(connection, table.oid).await? {
+        let partition = table.relation.label();
+        return Err(Error::config(format!("{partition} is a partition of {whole}, which is what others refer to"))
+            .with_hint(format!(
+                "table = \"{whole}\"; tenant and tenant_override let some of its subjects have other terms"
+            ))
+            .at_key("table"));
+    }
     let mut children = Vec::new();
     for child in &subjects.children {
         let named = catalog::table(connection, &child.table).await?;
@@ -107,7 +151,7 @@ pub(crate) async fn compile_among(
         let child = &tree.nodes[edge.child].relation;
         match &edge.action {
             EdgeAction::Nullify(columns) => {
-                sets.insert(at, columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect());
+                sets.insert(at, Set::null(columns));
             }
             EdgeAction::Anonymize(changes) => {
                 let mut checked = Vec::new();
@@ -116,14 +160,14 @@ pub(crate) async fn compile_among(
                     let change = expression::change(connection, child, &column, typed)
                         .await
                         .map_err(|error| error.context(format!("`set` of {} in {}", column.as_str(), child.label())))?;
-                    checked.push((column, rows::change_sql(&change)));
+                    checked.push((column, change));
                 }
-                sets.insert(at, checked);
+                sets.insert(at, Set::anonymous(&edge.child_columns, checked));
             }
             EdgeAction::Delete | EdgeAction::Keep => {
                 // Rows that stay because of their own term lose their link.
                 if let Some(kept) = &edge.kept {
-                    sets.insert(at, kept.columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect());
+                    sets.insert(at, Set::null(&kept.columns));
                 }
             }
         }

@@ -6,9 +6,10 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use super::keeper::Surroundings;
 use super::{as_expire, store};
 use crate::pg::catalog;
-use crate::policy::{Action, Kind, Policy, Retain, RetainForm, Stored, Term, Undeliverable, Wanted};
+use crate::policy::{Action, EpochUnit, Kind, Policy, Retain, RetainForm, Stored, Term, Undeliverable, Wanted};
 use crate::{Error, Result, plan, policy};
 
 /// What somebody has agreed to.
@@ -78,8 +79,25 @@ pub async fn made_due(connection: &mut PgConnection, wanted: &Retain) -> Result<
     let terms = (wanted.retention().to_interval(), floor.to_interval());
     let warning = subjects.warning.as_ref();
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
-    let due = store::due_if(connection, name, terms, (warning.is_some(), proceeds)).await?;
+    let own = (wanted.tenant_override, wanted.zone.name());
+    let (now, then) = store::due_if(connection, name, terms, (warning.is_some(), proceeds), own).await?;
+    let unmarked = match &before {
+        Policy::Retain(before) => unmarked(connection, before).await?,
+        _ => 0,
+    };
+    let due = (now + unmarked, then + self::unmarked(connection, wanted).await?);
     Ok(Some(MadeDue::new(name, "subjects", due)))
+}
+
+/// How many subjects are due whose soft delete nobody has marked yet: the next marking finds them.
+pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<u64> {
+    match policy.subjects().filter(|subjects| subjects.warning.is_none()) {
+        Some(subjects) => {
+            let found = super::plan::unmarked(connection, policy, subjects, Surroundings::STORED).await?;
+            Ok(found.len() as u64)
+        }
+        None => Ok(0),
+    }
 }
 
 async fn stored(connection: &mut PgConnection) -> Result<Vec<Stored>> {
@@ -124,6 +142,16 @@ impl Asked<'_> {
             return Ok(());
         };
         self.covers_floor(connection, &before, wanted).await?;
+        let column = |policy: &Retain| policy.subjects().map(|subjects| subjects.deleted_at.clone());
+        if column(&before).is_some_and(|was| column(wanted).is_some_and(|is| is != was))
+            && store::any_open(connection, wanted.name.as_str()).await?
+        {
+            return Err(Error::refused(format!(
+                "policy {} has open deletions or holds, and another column cannot say from now on who is deleted",
+                wanted.name
+            ))
+            .with_hint(format!("let them end first: ebb show {} lists them", wanted.name)));
+        }
         match made_due(connection, wanted).await? {
             Some(due) => due.agreed(self.consent.confirmed),
             None => Ok(()),
@@ -175,21 +203,37 @@ impl Asked<'_> {
 
     async fn covers_floor(&self, connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
         let Some(floor) = before.floor else { return Ok(()) };
-        if wanted.floor.is_some_and(|wanted| wanted.approximate() >= floor.approximate()) {
+        let as_long = wanted.floor.is_some_and(|wanted| wanted.never_shorter(&floor));
+        if as_long && counted_from(before) == counted_from(wanted) {
             return Ok(());
         }
         let (old, name) = (before.name.as_str(), wanted.name.as_str());
-        self.justified(connection, format!("the floor {floor} of policy {old} would go down"), old).await?;
+        let what = match as_long {
+            false => format!("the floor {floor} of policy {old} would go down"),
+            true => format!("the floor {floor} of policy {old} would count from another time"),
+        };
+        self.justified(connection, what, old).await?;
         let mut entry = crate::audit::Entry::new("floor", self.by);
         entry.policy = Some(name.to_owned());
         entry.details = serde_json::json!({
             "from": floor.to_string(), "to": wanted.floor.map(|floor| floor.to_string()), "reason": self.consent.reason,
         });
+        if as_long {
+            entry.details["counted_from"] = counted_from(wanted).0.into();
+        }
         if old != name {
             entry.details["before"] = old.into();
         }
         entry.insert(connection).await?;
         Ok(())
+    }
+}
+
+/// What the floor of a policy is counted from.
+fn counted_from(policy: &Retain) -> (&str, Option<EpochUnit>) {
+    match &policy.form {
+        RetainForm::Direct(direct) => (&direct.column, direct.unit),
+        RetainForm::Subjects(subjects) => (&subjects.deleted_at, None),
     }
 }
 
@@ -243,11 +287,7 @@ async fn below(connection: &mut PgConnection, sweep: &Sweep, others: &[Policy]) 
     for other in others {
         let Policy::Retain(other) = other else { continue };
         let Some(floor) = other.floor.filter(|_| other.enabled && other.name.as_str() != sweep.name) else { continue };
-        let from = match &other.form {
-            RetainForm::Direct(direct) => &direct.column,
-            RetainForm::Subjects(subjects) => &subjects.deleted_at,
-        };
-        let keeps = *from == sweep.column && sweep.term.approximate() >= floor.approximate();
+        let keeps = counted_from(other).0 == sweep.column && sweep.term.never_shorter(&floor);
         if !keeps && same_table(connection, &other.table, &sweep.table).await? {
             let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), other.name.to_string());
             found.push(Below { policy, table, keeper, floor });

@@ -32,6 +32,11 @@ struct Rules {
 }
 
 impl Keeper {
+    /// Whether the rows are subjects of that policy.
+    pub(crate) fn is_of_subjects(&self) -> bool {
+        self.rules.is_none()
+    }
+
     /// Whether some of its rows may stay: a floor counts from the row's own time; where nobody named the action, its term
     /// where it is the longer one, and subjects always, because their time may not even have begun.
     pub(crate) fn outlasts(&self, grace: &Term, named: bool) -> bool {

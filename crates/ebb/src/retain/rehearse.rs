@@ -32,7 +32,10 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
     for (at, edge) in tree.edges.iter().enumerate() {
         let parents = &none[edge.parent];
         if let Some(set) = compiled.sets.get(&at) {
-            rows::unlink(connection, tree, edge, set, parents, &mut taken).await?;
+            let again = set.unset.as_ref().map_or_else(|| edge.clone(), |left| edge.narrowed(left));
+            for (edge, limit) in [(edge, None), (&again, Some(0))] {
+                rows::unlink(connection, tree, (edge, set), parents, limit, &mut taken).await?;
+            }
         }
         if edge.action == EdgeAction::Delete {
             if tree.nodes[edge.child].inner {

@@ -45,7 +45,11 @@ impl PastErasure {
                 erasures.extend(PastErasure::of(record)?);
             }
         }
-        Ok(erasures)
+        match erasures.is_empty() {
+            true => Err(Error::usage("there is no record of an erasure in this file")
+                .with_hint("ebb audit list --action erase --json prints them; receipts do as well")),
+            false => Ok(erasures),
+        }
     }
 
     /// None for records of something else.

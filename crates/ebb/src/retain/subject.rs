@@ -103,10 +103,10 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     let exists = canonical.is_some();
     let id = canonical.unwrap_or_else(|| id.to_owned());
     let deletion = store::deletion_of(connection, policy, &id).await?;
-    if !exists && deletion.is_none() {
+    let hold = store::hold_of(connection, policy, &id).await?;
+    if !exists && deletion.is_none() && hold.is_none() {
         return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
     }
-    let hold = store::hold_of(connection, policy, &id).await?;
     let history = store::history_of(connection, policy, &id, HISTORY).await?;
     let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
     if exists {
@@ -124,11 +124,10 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
 
 /// The hold on a subject.
 pub async fn held(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Hold>> {
-    let (retain, _) = known(connection, policy).await?;
-    match canonical(connection, &retain, id).await? {
-        Some(id) => store::hold_of(connection, policy, &id).await,
-        None => Ok(None),
-    }
+    known(connection, policy).await?;
+    // Without a lock: whoever places or lifts a hold locks the deletion first.
+    let id = named(connection, policy, id).await?;
+    store::hold_of(connection, policy, &id).await
 }
 
 /// Whether a policy only counts: nothing that is asked of it is erased.

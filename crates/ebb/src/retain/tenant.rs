@@ -10,7 +10,7 @@ use sqlx::postgres::types::PgInterval;
 
 pub use super::store::Override;
 use super::store::rows;
-use super::{MadeDue, store};
+use super::{MadeDue, consent, store};
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
 use crate::policy::{Expire, Kind, Policy, Retain, RetainForm, Term, Warning};
@@ -79,7 +79,7 @@ pub async fn set_override_at(
         return Err(Error::refused(format!("policy {name} does not let tenants have terms of their own"))
             .with_hint("set tenant_override = true and tenant = \"COLUMN\""));
     }
-    let before = store::count_due(connection, name).await?;
+    let before = due(connection, &retain).await?;
     // Terms that a column cannot have stop a policy; they can be taken back all the same.
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
@@ -122,7 +122,7 @@ pub async fn set_override_at(
     let due = match super::as_expire(connection, &retain).await {
         Err(_) if *change == OverrideChange::Unset => MadeDue::new(name, "rows", (0, 0)),
         Ok(Some(after)) => MadeDue::new(name, "rows", plan::made_due(connection, sweep.as_ref(), &after).await?),
-        Ok(None) => MadeDue::new(name, "subjects", (before, store::count_due(connection, name).await?)),
+        Ok(None) => MadeDue::new(name, "subjects", (before, due(connection, &retain).await?)),
         Err(error) => return Err(error.context(format!("policy {name}"))),
     };
     due.agreed(confirmed)?;
@@ -151,6 +151,11 @@ pub async fn set_override_at(
     };
     entry.insert(connection).await?;
     Ok((version, before, after))
+}
+
+/// How many subjects are due, marked or not.
+async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<u64> {
+    Ok(store::count_due(connection, retain.name.as_str()).await? + consent::unmarked(connection, retain).await?)
 }
 
 /// Refuses a name that no row has: more likely a typing error than a tenant that is yet to come.

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::compile::Compiled;
 use super::store::Place;
 use super::store::rows::{self, Doomed, Mirrored};
+use super::store::snapshots::clock;
 use super::store::warnings::{self as store, Announced, MayWarn, Scheduled};
 use super::tree::Column;
 use super::{entry, link};
@@ -157,8 +158,9 @@ impl Warn {
             due.push(due_at);
             warned.push(accepted_at);
         }
+        let now = clock(connection).await?;
         rows::as_role(connection, role.as_ref()).await?;
-        rows::mirror_warning(connection, &self.compiled.root, &self.mirrored, &ids, &due, &warned).await?;
+        rows::mirror_warning(connection, &self.compiled.root, &self.mirrored, &ids, (&due, &warned), now).await?;
         rows::back_from_role(connection, role.as_ref()).await?;
         Ok((0, next))
     }
@@ -175,10 +177,9 @@ impl Warn {
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         self.skipped += (found.len() - locked.len()) as u64;
         // What the application took back itself is marking's to close, also where it was deleted again since.
-        let root = &self.compiled.root;
         let mine: Vec<(&Announced, &[Option<String>])> = locked
             .iter()
-            .filter(|row| row.deleted_at.is_some_and(|at| !root.is_later(at, found[row.subject as usize].deleted_at)))
+            .filter(|row| row.deleted_at.is_some() && !row.is_later(found[row.subject as usize].deleted_at))
             .map(|row| (&found[row.subject as usize], &row.values[self.compiled.root.key.len()..]))
             .collect();
         let announced: Vec<&Announced> = mine.iter().map(|(one, _)| *one).collect();

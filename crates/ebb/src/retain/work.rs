@@ -269,6 +269,7 @@ impl Work for RetainWork {
                     rows = summary.rows,
                     batches_completed = summary.batches,
                     skipped = summary.skipped,
+                    failed = summary.failed,
                     duration,
                     status,
                     "{what}"

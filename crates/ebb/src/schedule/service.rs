@@ -79,6 +79,7 @@ impl Service for Dispatch {
                 rows: tally.counts().done,
                 batches: tally.claims(),
                 skipped: tally.counts().skipped,
+                failed: 0,
                 due: None,
                 took: started.elapsed(),
                 note: tally.note(),

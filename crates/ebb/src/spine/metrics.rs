@@ -19,10 +19,12 @@ pub(crate) fn run_finished(unit: &Unit, summary: &Summary) {
     metrics::counter!("ebb_cleanup_runs_total", "job_type" => job, "table" => table.clone(),
         "result" => summary.status.as_str())
     .increment(1);
-    if summary.skipped > 0 {
-        metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table,
-            "result" => "skipped")
-        .increment(summary.skipped);
+    for (result, passed_by) in [("skipped", summary.skipped), ("failed", summary.failed)] {
+        if passed_by > 0 {
+            metrics::counter!("ebb_cleanup_records_processed_total", "job_type" => job, "table" => table.clone(),
+                "result" => result)
+            .increment(passed_by);
+        }
     }
 }
 

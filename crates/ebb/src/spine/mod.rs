@@ -108,6 +108,11 @@ pub(crate) trait Chore: Send + Sync {
         0
     }
 
+    /// What was due and could not be done.
+    fn failed(&self) -> u64 {
+        0
+    }
+
     /// How many rows a batch of this size may change, where sizes are not counted in rows; none where no budget counts.
     fn rows_in(&self, size: u64) -> u64 {
         size

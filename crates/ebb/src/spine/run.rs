@@ -137,7 +137,7 @@ impl Run {
             Prepared::Ended { status, due, note } => {
                 self.due = Some(due);
                 let next_at = self.work.next_at(self.shared.now(), 0);
-                self.finish(status, Some(note), 0, next_at, None, Some(due)).await.map(Some)
+                self.finish(status, Some(note), (0, 0), next_at, None, Some(due)).await.map(Some)
             }
             Prepared::Go { mut chore, mut pacer, due } => {
                 self.due = due;
@@ -355,28 +355,29 @@ impl Run {
 
     async fn end(&mut self, chore: &dyn Chore, halted: Result<Option<Halt>>) -> Result<Option<Summary>> {
         let now = self.shared.now();
-        let skipped = chore.skipped();
+        let passed = (chore.skipped(), chore.failed());
+        let left = passed.0 + passed.1;
         let shape = chore.shape();
         let shape = shape.as_deref();
         match halted {
             Ok(None) => {
                 self.shared.forget_failures(&self.claim.unit);
-                metrics::pending(&self.claim.unit, skipped);
+                metrics::pending(&self.claim.unit, left);
                 let next_at = self.work.next_at(now, self.rows);
-                self.finish(Status::Success, chore.note(), skipped, next_at, shape, Some(skipped)).await.map(Some)
+                self.finish(Status::Success, chore.note(), passed, next_at, shape, Some(left)).await.map(Some)
             }
             Ok(Some(Halt::Lost)) => Err(Error::fenced("the lease ran out")),
             Ok(Some(Halt::Shutdown)) => {
                 let note = "the node was told to stop".to_owned();
-                self.finish(Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
+                self.finish(Status::Stopped, Some(note), passed, now, shape, None).await.map(Some)
             }
             Ok(Some(Halt::PolicyChanged)) => {
                 let note = "the policy was changed".to_owned();
-                self.finish(Status::Stopped, Some(note), skipped, now, shape, None).await.map(Some)
+                self.finish(Status::Stopped, Some(note), passed, now, shape, None).await.map(Some)
             }
             Ok(Some(Halt::WindowClosed(open_at))) => {
                 let note = format!("the window is closed until {open_at}");
-                self.finish(Status::Stopped, Some(note), skipped, open_at, shape, None).await.map(Some)
+                self.finish(Status::Stopped, Some(note), passed, open_at, shape, None).await.map(Some)
             }
             Err(error) if error.is_fenced() || error.is_unavailable() => Err(error),
             Err(error) => {
@@ -386,7 +387,7 @@ impl Run {
                     answered(ANSWER_WITHIN, stop).await?;
                 }
                 let note = with_hint(&error);
-                self.finish(Status::Failed, Some(note), skipped, next_at, shape, None).await.map(Some)
+                self.finish(Status::Failed, Some(note), passed, next_at, shape, None).await.map(Some)
             }
         }
     }
@@ -395,7 +396,7 @@ impl Run {
         &mut self,
         status: Status,
         note: Option<String>,
-        skipped: u64,
+        (skipped, failed): (u64, u64),
         next_at: Timestamp,
         shape: Option<&str>,
         pending: Option<u64>,
@@ -404,6 +405,7 @@ impl Run {
             status: status.as_str(),
             error: note.clone(),
             skipped,
+            failed,
             due: self.due,
             succeeded: match status {
                 Status::Success | Status::Observed => Some(true),
@@ -415,7 +417,7 @@ impl Run {
             pending,
         };
         self.conclude(ending).await?;
-        Ok(self.summary(status, skipped, note))
+        Ok(self.summary(status, (skipped, failed), note))
     }
 
     /// Records an ending, under the lease that goes back with it: whoever lost it has nothing to say any more.
@@ -462,7 +464,7 @@ impl Run {
 
     /// The run could not even be recorded properly: say so, and let the unit be tried again soon.
     async fn failed(&mut self, error: Error) -> Option<Summary> {
-        let summary = self.summary(Status::Failed, 0, Some(with_hint(&error)));
+        let summary = self.summary(Status::Failed, (0, 0), Some(with_hint(&error)));
         if error.is_unavailable() {
             // The lease stays ours until it runs out; the same node takes the unit up again when it is back.
             return Some(summary);
@@ -478,6 +480,7 @@ impl Run {
                 status: Status::Failed.as_str(),
                 error: note,
                 skipped: 0,
+                failed: 0,
                 due: self.due,
                 succeeded: Some(false),
                 next_at,
@@ -492,7 +495,7 @@ impl Run {
         Some(summary)
     }
 
-    fn summary(&self, status: Status, skipped: u64, note: Option<String>) -> Summary {
+    fn summary(&self, status: Status, (skipped, failed): (u64, u64), note: Option<String>) -> Summary {
         Summary {
             unit: self.claim.unit.to_string(),
             policy: self.claim.unit.policy.clone(),
@@ -501,6 +504,7 @@ impl Run {
             rows: self.rows,
             batches: self.batches,
             skipped,
+            failed,
             due: self.due,
             took: self.started.elapsed(),
             note,

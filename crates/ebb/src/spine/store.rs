@@ -152,6 +152,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) status: &'static str,
     pub(crate) error: Option<String>,
     pub(crate) skipped: u64,
+    pub(crate) failed: u64,
     pub(crate) due: Option<u64>,
     /// `None` when it neither succeeded nor failed: it was stopped, or its brake stopped it.
     pub(crate) succeeded: Option<bool>,
@@ -168,6 +169,7 @@ pub(crate) async fn finish(connection: &mut PgConnection, claim: &Claim, run: i6
         .bind(ending.error)
         .bind(ending.skipped as i64)
         .bind(ending.due.map(|due| due as i64))
+        .bind(ending.failed as i64)
         .execute(&mut *connection)
         .await?;
     sql!("finish_unit")

@@ -70,8 +70,10 @@ pub struct Summary {
     pub rows: u64,
     /// Batches committed.
     pub batches: u64,
-    /// Due rows that others held.
+    /// Due rows, or subjects, that others held.
     pub skipped: u64,
+    /// Due subjects that could not be erased.
+    pub failed: u64,
     /// Rows found due at the start, where that was looked at.
     pub due: Option<u64>,
     /// How long it took.

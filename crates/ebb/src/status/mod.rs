@@ -148,8 +148,10 @@ pub struct RunStatus {
     pub rows: i64,
     /// Batches committed.
     pub batches: i64,
-    /// Due rows that others held.
+    /// Due rows, or subjects, that others held.
     pub skipped: i64,
+    /// Due subjects that could not be erased.
+    pub failed: i64,
     /// When it began.
     pub started_at: Moment,
     /// When it ended.
@@ -446,6 +448,7 @@ impl From<&UnitRow> for UnitStatus {
                 rows: row.rows.unwrap_or(0),
                 batches: row.batches.unwrap_or(0),
                 skipped: row.skipped.unwrap_or(0),
+                failed: row.failed.unwrap_or(0),
                 started_at,
                 finished_at: row.finished_at,
                 seconds: row.seconds.unwrap_or(0.0),

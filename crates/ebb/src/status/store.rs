@@ -41,6 +41,7 @@ pub(crate) struct UnitRow {
     pub(crate) rows: Option<i64>,
     pub(crate) batches: Option<i64>,
     pub(crate) skipped: Option<i64>,
+    pub(crate) failed: Option<i64>,
     pub(crate) error: Option<String>,
     pub(crate) started_at: Option<Moment>,
     pub(crate) finished_at: Option<Moment>,

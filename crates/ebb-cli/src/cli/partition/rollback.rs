@@ -71,6 +71,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         }
         state => say!("{} is {state}: it becomes an ordinary table again, with every row", standing.table),
     }
+    if args.dry_run && standing.state == "adopted" {
+        // Whatever would stop it stops this.
+        ebb::partition::rollback_script(database, &args.table).await?;
+    }
     if args.dry_run || (!args.yes && confirm::can_ask() && !confirm::ask("Roll it back?")?) {
         say!("nothing was done");
         return Ok(Outcome::Done);

@@ -117,6 +117,27 @@ fn column(subject: &Subject, found: &mut Findings) {
             "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
         );
     }
+    if !head.not_null {
+        found.change(
+            format!("column {name} becomes NOT NULL"),
+            "callers that leave it out or write NULL are refused from the first step on",
+        );
+    }
+    for trigger in subject.triggers.iter().filter(|trigger| trigger.is_row && trigger.names_its_table()) {
+        found.change(
+            format!(
+                "trigger {} asks for the name of its table, which is that of a partition from then on",
+                trigger.name
+            ),
+            "give it the name by an argument (TG_ARGV)",
+        );
+    }
+    for trigger in subject.triggers.iter().filter(|trigger| trigger.is_after_update) {
+        found.change(
+            format!("trigger {} does not fire for an update that moves a row to another partition: that deletes and inserts it", trigger.name),
+            format!("let it fire for those too, or leave {name} of a row as it is"),
+        );
+    }
     for trigger in subject.triggers.iter().filter(|trigger| trigger.gives(name)) {
         found.refuse(
             format!("trigger {} gives a new row its {name}, and a row finds its partition before it fires", trigger.name),

@@ -124,12 +124,19 @@ pub(crate) struct Trigger {
     pub(crate) comment: Option<String>,
     pub(crate) is_row: bool,
     is_before_insert: bool,
+    pub(crate) is_after_update: bool,
     body: String,
     /// The name of its table in the definition.
     printed: String,
 }
 
 impl Trigger {
+    /// Whether its function asks what its table is called.
+    pub(crate) fn names_its_table(&self) -> bool {
+        let body = self.body.to_lowercase();
+        ["tg_table_name", "tg_relname", "tg_relid"].iter().any(|word| body.contains(word))
+    }
+
     /// Whether it seems to give a new row its value of a column: a text search.
     pub(crate) fn gives(&self, column: &str) -> bool {
         let body: String = self.body.to_lowercase().split_whitespace().collect();

@@ -12,15 +12,15 @@ use crate::audit::Moment;
 use crate::gate::{self, Held};
 use crate::pg::Ident;
 use crate::retain::look;
-use crate::retain::store::rows::{self, Doomed, RootRow};
+use crate::retain::store::rows::{self, Doomed, RootRow, Rows};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Column, Edge, Kept};
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
 /// A subject that would go along with one of a batch (by its position), and why.
-struct Other {
-    at: usize,
+pub(super) struct Other {
+    pub(super) at: usize,
     id: String,
     why: String,
 }
@@ -42,16 +42,14 @@ impl Erase {
         };
         rows::back_from_role(connection, role.as_ref()).await?;
         let mut by_subject: HashMap<i32, RootRow> = locked.into_iter().map(|row| (row.subject, row)).collect();
-        let (mut gone, mut restored, mut mine) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut mine) = (Vec::new(), Vec::new());
         for (at, candidate) in found.into_iter().enumerate() {
             match by_subject.remove(&(at as i32)) {
-                Some(row) if row.deleted_at.is_none() => restored.push(candidate.id),
                 Some(row) => mine.push((candidate, row)),
                 None if existing.contains(&(at as i32)) => self.progress.skipped += 1,
                 None => gone.push(candidate),
             }
         }
-        store::close_restored(connection, &restored).await?;
         self.record_gone(batch, gone).await?;
         self.second_look(batch.connection(), mine).await
     }
@@ -68,14 +66,25 @@ impl Erase {
             why.push(reason);
             due.push(due_at);
         };
-        let mut ready = Vec::new();
+        let (mut ready, mut restored) = (Vec::new(), Vec::new());
         for (candidate, row) in mine {
-            let Some(look) = looks.remove(&candidate.id) else { continue };
-            if !matches!(look.state.as_str(), "pending" | "warned") {
+            let Some(mut look) = looks.remove(&candidate.id) else { continue };
+            let claimed = look.is_claimed();
+            if claimed {
+                look.due_at = candidate.due_at;
+            }
+            if !claimed && !matches!(look.state.as_str(), "pending" | "warned") {
                 continue;
             }
-            if let Some(reason) = &look.held {
+            if !claimed && row.deleted_at.is_none() {
+                restored.push(candidate.id);
+            } else if let Some(reason) = &look.held {
                 wait(candidate.id, Some(format!("on hold: {reason}")), None);
+            } else if claimed {
+                ready.push(Ready { candidate, look, row });
+            } else if row.is_later(look.deleted_at) {
+                // Another deletion, with a time of its own, which marking opens.
+                wait(candidate.id, Some("soft-deleted again since".to_owned()), None);
             } else if look.due_at > look.now {
                 wait(candidate.id, None, Some(look.due_at));
             } else if let Some(reason) = &look.unwarned {
@@ -84,11 +93,25 @@ impl Erase {
                 ready.push(Ready { candidate, look, row });
             }
         }
+        store::close_restored(connection, &restored).await?;
         for at in self.blocked(connection, &ready).await?.into_iter().rev() {
-            wait(ready.remove(at).candidate.id, Some("`unless` holds".to_owned()), None);
+            if !ready[at].look.is_claimed() {
+                wait(ready.remove(at).candidate.id, Some("`unless` holds".to_owned()), None);
+            }
         }
         store::note_waiting(connection, &waiting, &why, &due).await?;
+        self.hide(connection, &ready).await?;
         Ok(ready)
+    }
+
+    /// Claimed is claimed: whoever took the soft delete back would see half a subject.
+    async fn hide(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<()> {
+        let seen: Vec<&Ready> = ready.iter().filter(|ready| ready.row.deleted_at.is_none()).collect();
+        let Some(first) = seen.first() else { return Ok(()) };
+        let ids = self.ids(seen.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        rows::hide(connection, &self.compiled.root, first.look.now, &ids).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await
     }
 
     /// Positions of subjects that `unless` stops.
@@ -104,8 +127,8 @@ impl Erase {
         Ok(blocked.into_iter().map(|at| at as usize).collect())
     }
 
-    /// Whoever would go along with these subjects and may go by itself joins them; whoever may not keeps back those it
-    /// would go along with.
+    /// Whoever would go along with these subjects and may go by itself, or is claimed already, joins them; whoever may not
+    /// keeps back those it would go along with.
     pub(super) async fn together(&mut self, batch: &mut Batch, mut ready: Vec<Ready>) -> Result<Vec<Ready>> {
         let mut back = HashSet::new();
         loop {
@@ -131,7 +154,7 @@ impl Erase {
     }
 
     /// Subjects that hang on these, or have the same value of a link that tells nobody apart.
-    async fn others(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Other>> {
+    pub(super) async fn others(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Other>> {
         let (root, tree) = (&self.compiled.root, &self.compiled.tree);
         let mut others = Vec::new();
         if ready.is_empty() || !tree.leads_to_others() {
@@ -164,16 +187,41 @@ impl Erase {
         Ok(())
     }
 
-    /// Why a subject that was claimed cannot go on: somebody has come to share the value of one of its links, and the rows
-    /// behind it may be theirs.
-    pub(super) async fn taken_over(&self, connection: &mut PgConnection, row: &RootRow) -> Result<Option<String>> {
-        let mut roots = Doomed::with(row.values.len());
-        roots.push(row.values.clone(), 0);
-        let mut others = Vec::new();
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        self.sharers(connection, &roots, &mut others).await?;
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        Ok(others.into_iter().next().map(|other| other.why))
+    /// Divides subjects into two sets of which none takes anybody of the other along, the first with the first `some` of
+    /// them; the second is empty where all of them hang together.
+    pub(super) async fn divide(
+        &self,
+        connection: &mut PgConnection,
+        mut ready: Vec<Ready>,
+        some: usize,
+    ) -> Result<(Vec<Ready>, Vec<Ready>)> {
+        let mut rest = ready.split_off(some.min(ready.len()));
+        while !rest.is_empty() {
+            let others = self.others(connection, &ready).await?;
+            let along: HashSet<&str> = others.iter().map(|other| other.id.as_str()).collect();
+            let (more, others): (Vec<Ready>, Vec<Ready>) =
+                rest.into_iter().partition(|ready| along.contains(ready.candidate.subject_id.as_str()));
+            rest = others;
+            if more.is_empty() {
+                break;
+            }
+            ready.extend(more);
+        }
+        Ok((ready, rest))
+    }
+
+    /// Two smaller sets of subjects who may go without each other; the second is empty where there are none.
+    pub(super) async fn halve(
+        &self,
+        connection: &mut PgConnection,
+        ready: Vec<Ready>,
+    ) -> Result<(Vec<Ready>, Vec<Ready>)> {
+        let half = ready.len() / 2;
+        let (one, other) = self.divide(connection, ready, half).await?;
+        match other.is_empty() && half > 1 {
+            true => self.divide(connection, one, 1).await,
+            false => Ok((one, other)),
+        }
     }
 
     /// As many subjects as one transaction may take; the first that is too large by itself comes back alone.
@@ -182,21 +230,8 @@ impl Erase {
         connection: &mut PgConnection,
         mut ready: Vec<Ready>,
     ) -> Result<(Vec<Ready>, Option<Uuid>)> {
-        let tree = &self.compiled.tree;
         let mut left_out = None;
-        let paths = tree.paths();
-        while !ready.is_empty() {
-            let roots = roots(&ready, tree.nodes[0].read.len());
-            let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
-            let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
-            if found <= LARGE {
-                rows::as_role(connection, self.compiled.role.as_ref()).await?;
-                found += rows::count_up_to(connection, tree, &paths, &roots, LARGE + 1).await?;
-                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-            }
-            if found <= LARGE {
-                break;
-            }
+        while self.too_many(connection, &ready).await? {
             if let [one] = ready.as_slice() {
                 left_out = Some(one.candidate.id);
                 break;
@@ -205,6 +240,28 @@ impl Erase {
             left_out = half.first().map(|first| first.candidate.id);
         }
         Ok((ready, left_out))
+    }
+
+    /// Every way to rows that go with a subject or are changed because of it.
+    fn paths(&self) -> Vec<(Vec<&Edge>, Rows)> {
+        self.compiled.tree.paths(|edge| self.compiled.sets.contains_key(&edge))
+    }
+
+    /// Whether these subjects have more rows, of all kinds, than one transaction may take.
+    pub(super) async fn too_many(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<bool> {
+        if ready.is_empty() {
+            return Ok(false);
+        }
+        let tree = &self.compiled.tree;
+        let roots = roots(ready, tree.nodes[0].read.len());
+        let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+        let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
+        if found <= LARGE {
+            rows::as_role(connection, self.compiled.role.as_ref()).await?;
+            found += rows::count_up_to(connection, tree, &self.paths(), &roots, LARGE + 1).await?;
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        }
+        Ok(found > LARGE)
     }
 
     /// Who came to hang on these subjects since that was looked at does not go along.

@@ -65,7 +65,7 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (taken, _) = self.remove(connection, &tree, &doomed).await?;
+        let (taken, _) = self.remove(connection, &tree, &doomed, true).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut tables = BTreeMap::new();
         for ((node, _), rows) in taken.counts {

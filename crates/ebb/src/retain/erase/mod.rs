@@ -11,14 +11,14 @@ mod record;
 
 pub(crate) use pair::Pair;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::compile::Compiled;
+use super::compile::{Compiled, Set};
 use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
@@ -60,6 +60,8 @@ struct Erase {
     held: Vec<Held>,
     /// How many rows a subject had in the batch before: how many subjects one transaction may take.
     rows_each: f64,
+    /// Where the run was before the batch chose.
+    chosen_after: Place,
     /// The batch took fewer than it had chosen.
     short: bool,
     /// Another batch is under way beside it.
@@ -77,7 +79,9 @@ struct Progress {
     after_late: LatePlace,
     late_done: bool,
     subjects: u64,
+    /// Subjects that somebody held, and subjects that failed.
     skipped: u64,
+    failed: u64,
 }
 
 /// A deletion whose locks are held and whose conditions hold.
@@ -120,6 +124,7 @@ impl Erase {
             attempting: None,
             held: Vec::new(),
             rows_each: 1.0,
+            chosen_after: None,
             short: false,
             paired: false,
         }
@@ -184,6 +189,7 @@ impl Erase {
         let size = batch.size.min(fit as u64).max(1);
         let found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
+        self.chosen_after = self.progress.after;
         self.progress.due_done = (found.len() as u64) < size;
         if let Some(last) = found.last() {
             self.progress.after = Some((last.due_at, last.id));
@@ -207,33 +213,80 @@ impl Erase {
             self.claim(batch, fits).await?;
             return Ok(0);
         }
-        let fits = self.together(batch, fits).await?;
-        self.erase(batch, fits).await
+        let chosen = fits.len();
+        let ready = self.together(batch, fits).await?;
+        let ready = self.bounded(batch, ready, chosen).await?;
+        self.erase(batch, ready).await
+    }
+
+    /// Of subjects some of whom joined those that were chosen, as many as one transaction may take. Whoever hangs together with
+    /// somebody who is claimed, or with too many rows, is claimed as well; the others are chosen again.
+    async fn bounded(&mut self, batch: &mut Batch, mut ready: Vec<Ready>, chosen: usize) -> Result<Vec<Ready>> {
+        ready.sort_by_key(|ready| !ready.look.is_claimed());
+        let mut claimed = ready.iter().take_while(|ready| ready.look.is_claimed()).count();
+        while claimed > 0 {
+            let (mut tied, mut others) = self.divide(batch.connection(), ready, claimed).await?;
+            // Whoever would take one of them along.
+            let over = self.others(batch.connection(), &others).await?.into_iter().map(|other| other.at);
+            for at in over.collect::<BTreeSet<_>>().into_iter().rev() {
+                tied.push(others.remove(at));
+            }
+            if tied.len() == claimed || others.is_empty() {
+                self.claim_all(batch, &tied).await?;
+                claimed = 0;
+            } else {
+                claimed = tied.len();
+                tied.append(&mut others);
+                others = tied;
+            }
+            ready = others;
+        }
+        while ready.len() > chosen && self.too_many(batch.connection(), &ready).await? {
+            let (some, rest) = self.halve(batch.connection(), ready).await?;
+            if rest.is_empty() {
+                self.claim_all(batch, &some).await?;
+                ready = Vec::new();
+            } else {
+                (self.progress.after, self.progress.due_done) = (self.chosen_after, false);
+                ready = some;
+            }
+        }
+        Ok(ready)
     }
 
     /// A subject that is too large for one transaction: it is hidden already, cannot be restored any more once it is claimed,
-    /// and goes in parts.
+    /// and goes in parts; so does whoever goes along with it.
     async fn claim(&mut self, batch: &mut Batch, large: Vec<Ready>) -> Result<()> {
         let Some(id) = large.first().map(|one| one.candidate.id) else { return Ok(()) };
         let ready = self.together(batch, large).await?;
-        if let Some(one) = ready.iter().find(|ready| ready.candidate.id == id) {
-            store::claim_large(batch.connection(), id).await?;
-            self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
-            self.progress.large_done = false;
+        match ready.iter().any(|ready| ready.candidate.id == id) {
+            true => self.claim_all(batch, &ready).await,
+            false => Ok(()),
         }
+    }
+
+    async fn claim_all(&mut self, batch: &mut Batch, ready: &[Ready]) -> Result<()> {
+        let new: Vec<&Ready> = ready.iter().filter(|ready| !ready.look.is_claimed()).collect();
+        let ids: Vec<Uuid> = new.iter().map(|ready| ready.candidate.id).collect();
+        store::claim_large(batch.connection(), &ids).await?;
+        for one in new {
+            self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
+        }
+        // Whoever waited for them may go on.
+        (self.progress.after_large, self.progress.large_done) = (None, false);
         Ok(())
     }
 
-    /// Erases subjects together; where that fails, halves of them, down to the one that fails.
+    /// Erases subjects together; where that fails, halves of them, down to those that fail: one, or several who go together.
     async fn erase(&mut self, batch: &mut Batch, ready: Vec<Ready>) -> Result<u64> {
         let mut pending = vec![ready];
         let mut done = Vec::new();
-        while let Some(mut some) = pending.pop() {
+        while let Some(some) = pending.pop() {
             if some.is_empty() {
                 continue;
             }
-            if let [one] = some.as_slice() {
-                self.attempting = Some(one.candidate.clone());
+            if some.len() == 1 || batch.size == 1 {
+                self.attempting = Some(some[0].candidate.clone());
             }
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
@@ -246,30 +299,45 @@ impl Erase {
                 Err(error) if self.paired && error.is_contended() => return Err(error),
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
-                    if let ([one], true) = (some.as_slice(), error.is_refused()) {
-                        let reason = Some(error.to_string());
-                        store::note_waiting(batch.connection(), &[one.candidate.id], &[reason], &[None]).await?;
-                    } else if let [one] = some.as_slice() {
-                        let failed =
-                            store::note_failure(batch.connection(), one.candidate.id, &error.to_string(), ATTEMPTS)
-                                .await?;
-                        // What the server says may name the subject: it is in the deletion, until that is erased.
-                        let sqlstate = error.sqlstate();
-                        tracing::warn!(policy = self.policy, deletion = %one.candidate.id, sqlstate, stuck = failed,
-                            "A subject could not be erased");
-                        self.progress.skipped += 1;
-                        let (id, now) = (one.candidate.subject_id.clone(), one.look.now);
-                        self.note_attempt(batch.connection(), &id, now).await?;
+                    let (some, rest) = match some.len() {
+                        1 => (some, Vec::new()),
+                        _ => self.halve(batch.connection(), some).await?,
+                    };
+                    if rest.is_empty() {
+                        self.note_trouble(batch.connection(), &some, &error).await?;
                     } else {
-                        let half = some.split_off(some.len() / 2);
-                        pending.push(half);
-                        pending.push(some);
+                        pending.extend([rest, some]);
                     }
                 }
             }
         }
         self.attempting = None;
         self.record(batch, done).await
+    }
+
+    /// Says of subjects who could not be erased, together, why.
+    async fn note_trouble(&mut self, connection: &mut PgConnection, some: &[Ready], error: &Error) -> Result<()> {
+        for one in some {
+            let id = one.candidate.id;
+            if error.is_refused() {
+                store::note_waiting(connection, &[id], &[Some(error.to_string())], &[None]).await?;
+                continue;
+            }
+            if error.is_contended() {
+                // Nobody's fault: the next run tries again, and until then it is told.
+                let held = "somebody holds a row of it".to_owned();
+                store::note_waiting(connection, &[id], &[Some(held)], &[None]).await?;
+                self.progress.skipped += 1;
+                continue;
+            }
+            let failed = store::note_failure(connection, id, &error.to_string(), ATTEMPTS).await?;
+            // What the server says may name the subject: it is in the deletion, until that is erased.
+            let sqlstate = error.sqlstate();
+            tracing::warn!(policy = self.policy, deletion = %id, sqlstate, stuck = failed, "A subject could not be erased");
+            self.progress.failed += 1;
+            self.note_attempt(connection, &one.candidate.subject_id, one.look.now).await?;
+        }
+        Ok(())
     }
 
     /// Mirrors that an attempt was made, where the policy names a column for it; what stands in its way may stand there too.
@@ -296,7 +364,8 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (mut taken, unlinked) = self.remove(connection, tree, &doomed).await?;
+        let again = ready.iter().any(|ready| ready.look.is_claimed());
+        let (mut taken, unlinked) = self.remove(connection, tree, &doomed, again).await?;
         self.nothing_left(connection, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
@@ -321,14 +390,21 @@ impl Erase {
         Ok(gone)
     }
 
-    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked.
-    async fn remove(&self, connection: &mut PgConnection, tree: &Tree, doomed: &[Doomed]) -> Result<(Taken, Taken)> {
+    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked. `again`: some of it may have
+    /// been done before.
+    async fn remove(
+        &self,
+        connection: &mut PgConnection,
+        tree: &Tree,
+        doomed: &[Doomed],
+        again: bool,
+    ) -> Result<(Taken, Taken)> {
         let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
         for component in tree.order.iter().rev() {
             for node in component {
-                for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
-                    if !doomed[*node].is_empty() {
-                        self.unlink(connection, tree, (at, edge), &doomed[*node], &mut unlinked).await?;
+                for (at, edge) in tree.onto(*node).filter(|_| !doomed[*node].is_empty()) {
+                    if let Some(set) = self.compiled.sets.get(&at) {
+                        self.unlink(connection, (edge, set), &doomed[*node], (again, None), &mut unlinked).await?;
                     }
                 }
             }
@@ -358,25 +434,33 @@ impl Erase {
         Ok((taken, unlinked))
     }
 
-    /// Ends the links behind an edge; where a trigger may keep a row as it is, none may be.
+    /// Ends links behind an edge, all of them or so many; where a trigger may keep a row as it is, none may be. `again`: some
+    /// may have been ended before. Returns how many there were.
     async fn unlink(
         &self,
         connection: &mut PgConnection,
-        tree: &Tree,
-        (at, edge): (usize, &Edge),
+        (edge, set): (&Edge, &Set),
         parents: &Doomed,
+        (again, limit): (bool, Option<u64>),
         unlinked: &mut Taken,
-    ) -> Result<()> {
-        let hindered = tree.nodes[edge.child].updates_hindered;
-        let found = match hindered {
-            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
-            false => 0,
-        };
-        let changed = rows::unlink(connection, tree, edge, &self.compiled.sets[&at], parents, unlinked).await?;
-        if changed < found {
-            return Err(kept(&tree.nodes[edge.child]));
+    ) -> Result<i64> {
+        let (tree, narrowed) =
+            (&self.compiled.tree, set.unset.as_ref().filter(|_| again).map(|left| edge.narrowed(left)));
+        let edge = narrowed.as_ref().unwrap_or(edge);
+        if !tree.nodes[edge.child].updates_hindered {
+            return rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await;
         }
-        Ok(())
+        let before = rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?;
+        let changed = rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await?;
+        let wanted = limit.map_or(before, |limit| before.min(limit as i64));
+        let left = match narrowed.is_some() {
+            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
+            false => before - wanted,
+        };
+        match changed < wanted || left > before - wanted {
+            true => Err(kept(&tree.nodes[edge.child])),
+            false => Ok(changed),
+        }
     }
 
     /// Where triggers run for rows that go: none of them kept one, or put one back.

@@ -46,7 +46,7 @@ impl Pair {
         (one.paired, other.paired) = (true, true);
         one.enter(first).await?;
         let chosen = one.choose(first).await?;
-        other.progress = Progress { subjects: 0, skipped: 0, ..one.progress };
+        other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
         other.rows_each = one.rows_each;
         let last = one.progress.due_done;
         let beside = async {
@@ -72,6 +72,7 @@ impl Pair {
         one.progress.large_done &= other.progress.large_done;
         one.progress.subjects += other.progress.subjects;
         one.progress.skipped += other.progress.skipped;
+        one.progress.failed += other.progress.failed;
         let more = one.more();
         Ok([Outcome { changed, more }, Outcome { changed: beside, more }])
     }
@@ -119,5 +120,9 @@ impl Chore for Pair {
 
     fn skipped(&self) -> u64 {
         self.one.progress.skipped
+    }
+
+    fn failed(&self) -> u64 {
+        self.one.progress.failed
     }
 }

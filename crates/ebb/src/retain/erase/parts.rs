@@ -1,18 +1,35 @@
 //! Subjects too large for one transaction: claimed, from then on not to be restored, and taken in bounded parts, deepest
-//! rows first. A process that dies leaves the rest to whoever runs next.
+//! rows first, together with whoever goes along with them. Invariants: a part takes or changes no more rows than one
+//! transaction may; what it took is counted with the deletion, so that a process that dies leaves the rest, and nothing
+//! else, to whoever runs next.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
-use super::{ATTEMPTS, Erase, LARGE, Ready};
+use super::{Erase, LARGE, Ready, kept, roots};
 use crate::Result;
+use crate::retain::compile::Set;
 use crate::retain::snapshot::Gone;
 use crate::retain::store;
 use crate::retain::store::rows::{self, Doomed, Taken};
-use crate::retain::tree::EdgeAction;
+use crate::retain::tree::{Edge, EdgeAction, Tree};
 use crate::spine::batch::Batch;
+
+/// What one part may still take, and what it took.
+struct Part {
+    budget: u64,
+    taken: Taken,
+    unlinked: Taken,
+}
+
+impl Part {
+    fn spend(&mut self, rows: i64) {
+        self.budget = self.budget.saturating_sub(rows.unsigned_abs());
+    }
+}
 
 impl Erase {
     /// A part of a subject that is too large for one transaction, or its end.
@@ -21,140 +38,124 @@ impl Erase {
             self.progress.large_done = true;
             return Ok(0);
         };
+        let id = candidate.id;
+        let ready = self.lock(batch, vec![candidate]).await?;
+        let group = self.together(batch, ready).await?;
+        if !group.iter().any(|ready| ready.candidate.id == id) {
+            self.progress.after_large = Some(id);
+            return Ok(0);
+        }
+        if group.iter().any(|ready| !ready.look.is_claimed()) {
+            self.claim_all(batch, &group).await?;
+            return Ok(0);
+        }
         let connection = batch.connection();
-        let ids = self.ids([candidate.subject_id.as_str()].into_iter())?;
-        let (root, tree) = (&self.compiled.root, &self.compiled.tree);
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let locked = rows::lock_roots(connection, root, &tree.nodes[0].read, &ids).await?;
-        let Some(row) = locked.into_iter().next() else {
-            let there = !rows::existing(connection, root, &ids).await?.is_empty();
-            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-            if there {
-                self.progress.skipped += 1;
-                self.progress.after_large = Some(candidate.id);
-            } else {
-                self.record_gone(batch, vec![candidate]).await?;
+        let mut part = Part { budget: LARGE, taken: Taken::copying(self.copier.is_some()), unlinked: Taken::default() };
+        for ready in &group {
+            let id = &ready.candidate.subject_id;
+            let forgotten = store::forget_some_events(connection, &self.policy, id, part.budget).await?;
+            part.spend(forgotten as i64);
+            if part.budget == 0 {
+                return Ok(0);
             }
-            return Ok(0);
-        };
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        if let Some(reason) = self.taken_over(connection, &row).await? {
-            store::note_waiting(connection, &[candidate.id], &[Some(reason)], &[None]).await?;
-            self.progress.after_large = Some(candidate.id);
-            return Ok(0);
         }
-        let connection = batch.connection();
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        if row.deleted_at.is_none() {
-            // Claimed is claimed: whoever took the soft delete back sees half a subject otherwise.
-            rows::hide(connection, root, &ids).await?;
-        }
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        if store::forget_some_events(connection, &self.policy, &candidate.subject_id, LARGE).await? >= LARGE {
-            return Ok(0);
-        }
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let mut top = Doomed::with(tree.nodes[0].read.len());
-        top.push(row.values.clone(), 0);
         rows::savepoint(connection).await?;
-        match self.take_part(connection, &top).await {
-            Ok((mut taken, whole)) => {
+        let top = roots(&group, self.compiled.tree.nodes[0].read.len());
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        match self.descend(connection, 0, &top, &mut part, 0).await {
+            Ok(emptied) => {
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
                 rows::end_savepoint(connection, true).await?;
-                let rows: i64 = taken.counts.values().sum();
-                let mut parts = Map::new();
-                for ((node, _), rows) in &taken.counts {
-                    parts.insert(tree.nodes[*node].relation.label(), (*rows).into());
+                let rows = self.count_part(connection, &group, part).await?;
+                if !emptied {
+                    return Ok(rows);
                 }
-                store::add_rows(connection, candidate.id, rows, &parts.into()).await?;
-                if let Some(copier) = self.copier.as_ref().filter(|_| rows > 0) {
-                    let rows = self.named(taken.copied());
-                    let gone = Gone { deletion: candidate.id, rows, continues: true, last: false };
-                    copier.keep(connection, vec![gone]).await?;
-                }
-                if whole {
-                    // Nothing is left below: the rest is small, and ends like any other subject.
-                    let (id, now) = (candidate.id, row.deleted_at);
-                    let look = store::recheck(connection, &[id], &[now], std::slice::from_ref(&row.tenant)).await?;
-                    let Some(look) = look.into_iter().next() else { return Ok(0) };
-                    let ready = self.together(batch, vec![Ready { candidate, look, row }]).await?;
-                    let before = self.progress.subjects;
-                    let rest = self.erase(batch, ready).await?;
-                    if self.progress.subjects == before {
-                        self.progress.after_large = Some(id);
-                    }
-                    return Ok(rows.unsigned_abs() + rest);
-                }
-                Ok(rows.unsigned_abs())
+                // Nothing is left below: the rest is small, and ends like any other subjects.
+                let before = self.progress.subjects;
+                let group = self.as_counted(connection, group).await?;
+                let rest = self.erase(batch, group).await?;
+                // Whoever waited for them may go on.
+                self.progress.after_large = (self.progress.subjects == before).then_some(id);
+                Ok(rows + rest)
             }
             Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
             Err(error) => {
                 rows::end_savepoint(connection, false).await?;
-                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-                if error.is_refused() {
-                    let reason = Some(error.to_string());
-                    store::note_waiting(connection, &[candidate.id], &[reason], &[None]).await?;
-                } else {
-                    store::note_failure(connection, candidate.id, &error.to_string(), ATTEMPTS).await?;
-                }
-                self.progress.skipped += 1;
-                self.progress.after_large = Some(candidate.id);
+                self.note_trouble(connection, &group, &error).await?;
+                self.progress.after_large = Some(id);
                 Ok(0)
             }
         }
     }
 
-    /// Deletes at most a bounded number of rows below a subject, deepest first. Whether nothing is left there.
-    async fn take_part(&self, connection: &mut PgConnection, top: &Doomed) -> Result<(Taken, bool)> {
-        let mut taken = Taken::copying(self.copier.is_some());
-        let mut budget = LARGE;
-        let whole = self.descend(connection, 0, top, &mut budget, &mut taken, 0).await?;
-        Ok((taken, whole))
+    /// Counts what a part took and changed with the deletions that it was for. Returns how many rows went.
+    async fn count_part(&self, connection: &mut PgConnection, group: &[Ready], mut part: Part) -> Result<u64> {
+        let by_table = |taken: &Taken, subject: usize| -> Map<String, Value> {
+            let of_subject = taken.counts.iter().filter(|((_, whose), _)| *whose as usize == subject);
+            of_subject.map(|((node, _), rows)| (self.names[*node].clone(), (*rows).into())).collect()
+        };
+        let mut copied = part.taken.copied().into_iter().fold(vec![Vec::new(); group.len()], |mut all, row| {
+            all[row.subject as usize].push(row);
+            all
+        });
+        let mut gone = Vec::new();
+        for (at, ready) in group.iter().enumerate() {
+            let (taken, unlinked) = (by_table(&part.taken, at), by_table(&part.unlinked, at));
+            let deletion = ready.candidate.id;
+            if !taken.is_empty() || !unlinked.is_empty() {
+                store::add_rows(connection, deletion, &taken.into(), &unlinked.into()).await?;
+            }
+            let rows = self.named(std::mem::take(&mut copied[at]));
+            if !rows.is_empty() {
+                gone.push(Gone { deletion, rows, continues: true, last: false });
+            }
+        }
+        if let Some(copier) = &self.copier {
+            copier.keep(connection, gone).await?;
+        }
+        Ok(part.taken.counts.values().sum::<i64>().unsigned_abs())
+    }
+
+    /// Subjects with all that was counted before.
+    async fn as_counted(&self, connection: &mut PgConnection, mut group: Vec<Ready>) -> Result<Vec<Ready>> {
+        let ids: Vec<Uuid> = group.iter().map(|ready| ready.candidate.id).collect();
+        for look in store::recheck(connection, &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await? {
+            if let Some(ready) = group.iter_mut().find(|ready| ready.candidate.id == look.id) {
+                (ready.look.parts, ready.look.unlinked) = (look.parts, look.unlinked);
+            }
+        }
+        Ok(group)
     }
 
     /// Empties what refers to some rows of a node, within the budget. Tables in a circle are left to the end, which
-    /// takes them together.
+    /// takes them together. Whether nothing is left there.
     fn descend<'a>(
         &'a self,
         connection: &'a mut PgConnection,
         node: usize,
         rows: &'a Doomed,
-        budget: &'a mut u64,
-        taken: &'a mut Taken,
+        part: &'a mut Part,
         depth: usize,
     ) -> BoxFuture<'a, Result<bool>> {
         async move {
             let tree = &self.compiled.tree;
-            let circle = |node: usize| {
-                tree.order.iter().any(|component| component.len() > 1 && component.contains(&node))
-                    || tree
-                        .edges
-                        .iter()
-                        .any(|edge| edge.child == node && edge.parent == node && edge.action == EdgeAction::Delete)
-            };
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
             for (at, edge) in tree.onto(node).filter(|(_, edge)| edge.child != node) {
-                if self.compiled.sets.contains_key(&at) && depth > 0 {
-                    self.unlink(connection, tree, (at, edge), rows, &mut Taken::default()).await?;
+                if let Some(set) = self.compiled.sets.get(&at) {
+                    self.unlink_part(connection, (edge, set), rows, part, depth).await?;
                 }
-                if edge.action != EdgeAction::Delete || circle(edge.child) {
+                if part.budget == 0 {
+                    return Ok(false);
+                }
+                if edge.action != EdgeAction::Delete || in_circle(tree, edge.child) {
                     continue;
                 }
                 self.spares_behind(connection, edge, rows).await?;
-                if !tree.nodes[edge.child].inner {
-                    let gone = rows::delete_through(connection, tree, edge, rows, Some(*budget), taken).await?;
-                    *budget = budget.saturating_sub(gone.unsigned_abs());
-                } else {
-                    let some = rows::collect(connection, tree, edge, rows, Some(*budget), true).await?;
-                    if !some.is_empty() {
-                        if !self.descend(connection, edge.child, &some, budget, taken, depth + 1).await? {
-                            return Ok(false);
-                        }
-                        let gone = rows::delete_rows(connection, tree, &[(edge.child, &some)], taken).await?;
-                        *budget = budget.saturating_sub(gone.unsigned_abs());
-                    }
-                }
-                if *budget == 0 {
+                let emptied = match tree.nodes[edge.child].inner {
+                    false => self.take_through(connection, edge, rows, part).await?,
+                    true => self.take_inner(connection, edge, rows, part, depth).await?,
+                };
+                if !emptied {
                     return Ok(false);
                 }
             }
@@ -162,4 +163,89 @@ impl Erase {
         }
         .boxed()
     }
+
+    /// Ends links behind an edge, within the budget where it can be told which are left. What belongs to rows that go now has
+    /// to be unlinked before them in any case.
+    async fn unlink_part(
+        &self,
+        connection: &mut PgConnection,
+        (edge, set): (&Edge, &Set),
+        rows: &Doomed,
+        part: &mut Part,
+        depth: usize,
+    ) -> Result<()> {
+        if set.unset.is_none() {
+            if depth > 0 {
+                let changed = self.unlink(connection, (edge, set), rows, (true, None), &mut part.unlinked).await?;
+                part.spend(changed);
+            }
+            return Ok(());
+        }
+        loop {
+            let limit = Some(part.budget);
+            let changed = self.unlink(connection, (edge, set), rows, (true, limit), &mut part.unlinked).await?;
+            part.spend(changed);
+            if part.budget == 0 || edge.distinct || changed == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Deletes rows to which no others refer. Two subjects may share a row: it counts once, and is met twice.
+    async fn take_through(
+        &self,
+        connection: &mut PgConnection,
+        edge: &Edge,
+        rows: &Doomed,
+        part: &mut Part,
+    ) -> Result<bool> {
+        loop {
+            let (tree, limit) = (&self.compiled.tree, Some(part.budget));
+            let gone = rows::delete_through(connection, tree, edge, rows, limit, &mut part.taken).await?;
+            part.spend(gone);
+            if part.budget == 0 {
+                return Ok(false);
+            }
+            if edge.distinct || gone == 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Deletes rows to which others refer, after those.
+    async fn take_inner(
+        &self,
+        connection: &mut PgConnection,
+        edge: &Edge,
+        rows: &Doomed,
+        part: &mut Part,
+        depth: usize,
+    ) -> Result<bool> {
+        let tree = &self.compiled.tree;
+        loop {
+            let mut some = rows::collect(connection, tree, edge, rows, Some(part.budget), true).await?;
+            if some.is_empty() {
+                return Ok(true);
+            }
+            if !self.descend(connection, edge.child, &some, part, depth + 1).await? {
+                return Ok(false);
+            }
+            some.truncate(part.budget as usize);
+            let gone = rows::delete_rows(connection, tree, &[(edge.child, &some)], &mut part.taken).await?;
+            if gone == 0 {
+                return Err(kept(&tree.nodes[edge.child]));
+            }
+            part.spend(gone);
+            if part.budget == 0 {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Whether a table is one of several that refer to each other, or refers to itself.
+fn in_circle(tree: &Tree, node: usize) -> bool {
+    let deletes = |edge: &Edge| edge.child == node && edge.parent == node && edge.action == EdgeAction::Delete;
+    tree.order.iter().any(|component| component.len() > 1 && component.contains(&node))
+        || tree.edges.iter().any(deletes)
 }

@@ -29,7 +29,8 @@ impl Erase {
         Ok(rows)
     }
 
-    /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone.
+    /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone, of whoever is claimed
+    /// at once.
     pub(super) async fn record_gone(&mut self, batch: &mut Batch, gone: Vec<Candidate>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
@@ -39,8 +40,11 @@ impl Erase {
         let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();
         let mut done = Vec::new();
         for candidate in gone {
-            let Some(look) = looks.remove(&candidate.id) else { continue };
-            if look.held.is_none() && look.due_at <= look.now {
+            let Some(mut look) = looks.remove(&candidate.id) else { continue };
+            if look.is_claimed() {
+                look.due_at = candidate.due_at;
+            }
+            if look.held.is_none() && (look.is_claimed() || look.due_at <= look.now) {
                 let ready = Ready { candidate, look, row: RootRow::default() };
                 done.push(Done { ready, gone: Went { already: true, ..Went::default() } });
             }
@@ -85,7 +89,7 @@ impl Erase {
         let gone = done.iter_mut().map(|done| Gone {
             deletion: done.ready.candidate.id,
             rows: self.named(std::mem::take(&mut done.gone.copied)),
-            continues: done.ready.look.state == "erasing",
+            continues: done.ready.look.is_claimed(),
             last: true,
         });
         copier.keep(connection, gone.collect()).await
@@ -112,7 +116,7 @@ impl Erase {
             tables: self.all_parts(&gone.tables, &look.parts),
             warned_at: look.warned_at,
             tenant: look.tenant_now.as_deref(),
-            unlinked: self.by_table(&gone.unlinked),
+            unlinked: self.all_parts(&gone.unlinked, &look.unlinked),
             snapshot: sealed.map(|sealed| json!({ "rows": sealed.rows, "until": sealed.until })),
             events_cancelled: gone.cancelled,
             already_gone: gone.already,
@@ -149,14 +153,10 @@ struct Details<'a> {
     snapshot: Option<Value>,
     #[serde(skip_serializing_if = "is_zero")]
     events_cancelled: i64,
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     already_gone: bool,
 }
 
 fn is_zero(count: &i64) -> bool {
     *count == 0
-}
-
-fn is_not(flag: &bool) -> bool {
-    !*flag
 }

@@ -12,6 +12,7 @@ pub(crate) struct TableRow {
     pub(crate) schema: String,
     pub(crate) name: String,
     pub(crate) inherited: bool,
+    pub(crate) partition_of: Option<String>,
     pub(crate) columns: Vec<String>,
     pub(crate) types: Vec<String>,
     pub(crate) not_null: Vec<bool>,
@@ -55,4 +56,9 @@ pub(crate) async fn graph_keys(connection: &mut PgConnection, tables: &[i64]) ->
 
 pub(crate) async fn graph_leaves(connection: &mut PgConnection, tables: &[i64]) -> Result<Vec<LeafRow>> {
     Ok(sql!("graph_leaves" as LeafRow).bind(tables).fetch_all(connection).await?)
+}
+
+/// The whole table that a partition belongs to.
+pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<String>> {
+    Ok(sql!("partition_of" scalar String).bind(i64::from(table)).fetch_optional(connection).await?)
 }

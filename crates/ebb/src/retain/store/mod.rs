@@ -10,11 +10,11 @@ mod subjects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
 
-pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables};
+pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables, partition_of};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, approved, due_again, due_if, installed, is_admin, override_history, overrides, policies_of_one_table,
-    put_override, put_retain, remove_override, subject_policies,
+    PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,
+    policies_of_one_table, put_override, put_retain, remove_override, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
@@ -74,10 +74,19 @@ pub(crate) struct Look {
     pub(crate) held: Option<String>,
     /// What went before, by table, where it goes in parts.
     pub(crate) parts: Value,
+    /// What was only unlinked before, by table.
+    pub(crate) unlinked: Value,
     pub(crate) warned_at: Option<Moment>,
     /// Why it counts as unwarned, where its policy warns.
     pub(crate) unwarned: Option<String>,
     pub(crate) now: Moment,
+}
+
+impl Look {
+    /// It is erased already, in parts, and cannot be restored any more.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.state == "erasing"
+    }
 }
 
 pub(crate) async fn recheck(
@@ -115,8 +124,8 @@ pub(crate) async fn close_erased(connection: &mut PgConnection, ids: &[Uuid], ro
     Ok(())
 }
 
-pub(crate) async fn claim_large(connection: &mut PgConnection, id: Uuid) -> Result<()> {
-    sql!("claim_large").bind(id).execute(connection).await?;
+pub(crate) async fn claim_large(connection: &mut PgConnection, ids: &[Uuid]) -> Result<()> {
+    sql!("claim_large").bind(ids).execute(connection).await?;
     Ok(())
 }
 
@@ -128,8 +137,8 @@ pub(crate) async fn claimed(
     Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
 }
 
-pub(crate) async fn add_rows(connection: &mut PgConnection, id: Uuid, rows: i64, parts: &Value) -> Result<()> {
-    sql!("add_rows").bind(id).bind(rows).bind(parts).execute(connection).await?;
+pub(crate) async fn add_rows(connection: &mut PgConnection, id: Uuid, parts: &Value, unlinked: &Value) -> Result<()> {
+    sql!("add_rows").bind(id).bind(parts).bind(unlinked).execute(connection).await?;
     Ok(())
 }
 

@@ -69,16 +69,24 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str) -> Res
     Ok(found.flatten().map(|Json(shape)| shape))
 }
 
-/// How many open deletions are due now, and how many would be with another grace and floor, or without warnings.
+/// How many open deletions are due now, and how many would be with another grace and floor, without warnings, or with other
+/// terms of tenants.
 pub(crate) async fn due_if(
     connection: &mut PgConnection,
     policy: &str,
     (grace, floor): (PgInterval, PgInterval),
     (warns, proceeds): (bool, bool),
+    (own, zone): (bool, &str),
 ) -> Result<(u64, u64)> {
     let query = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
+    let query = query.bind(own).bind(zone);
     let (now, then) = query.fetch_one(connection).await?;
     Ok((now.unsigned_abs(), then.unsigned_abs()))
+}
+
+/// Whether a policy has open deletions or holds.
+pub(crate) async fn any_open(connection: &mut PgConnection, policy: &str) -> Result<bool> {
+    Ok(sql!("any_open" scalar bool).bind(policy).fetch_one(connection).await?)
 }
 
 /// A table whose subjects have several policies.

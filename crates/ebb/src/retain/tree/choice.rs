@@ -19,6 +19,18 @@ impl<'a> Builder<'a> {
         named: bool,
     ) -> Result<(ChildAction, Option<Kept>)> {
         let wishes: &'a Wishes<'a> = self.wishes;
+        if let Some(own) = wishes.keepers.iter().find(|keeper| keeper.table == child && keeper.is_of_subjects())
+            && named
+            && wish == ChildAction::Delete
+        {
+            let (table, policy) = (self.table(child)?.relation.label(), &own.policy);
+            let message = format!(
+                "its rows are subjects of policy {policy}: those that go along have no record of their own, and their events and open deletions stay"
+            );
+            let fix =
+                format!("nullify or anonymize {}, and delete those subjects through their policy", columns.join(", "));
+            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix) });
+        }
         let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
         let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
         let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };

@@ -15,6 +15,7 @@ use serde::Serialize;
 use self::order::Walk;
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
 use super::keeper::Keeper;
+use super::store::rows::Rows;
 use crate::pg::{Ident, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
@@ -85,6 +86,17 @@ pub(crate) struct Kept {
     pub(crate) condition: String,
     /// The link's columns that become null.
     pub(crate) columns: Vec<Ident>,
+}
+
+impl Edge {
+    /// The same edge, of whose rows only some are looked at.
+    pub(crate) fn narrowed(&self, only: &str) -> Self {
+        let only = match &self.only {
+            Some(before) => format!("{before} AND {only}"),
+            None => only.to_owned(),
+        };
+        Self { only: Some(only), ..self.clone() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -440,6 +452,10 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        if let Some(whole) = table.partition_of.as_ref().filter(|_| at == 0) {
+            let message = format!("it is a partition of {whole}: what refers to that refers to its subjects too");
+            self.refuse(&relation, message, Some(format!("table = {whole:?}")));
+        }
         if table.inherited {
             self.refuse(&relation, "other tables inherit from it, and foreign keys do not see their rows".into(), None);
         }
@@ -515,18 +531,22 @@ impl Tree {
             || self.edges.iter().any(|edge| !edge.distinct)
     }
 
-    /// Every way on which rows go with a subject, at any depth and through no table twice; of very many the shortest.
-    pub(crate) fn paths(&self) -> Vec<Vec<&Edge>> {
-        let mut paths: Vec<Vec<&Edge>> = vec![Vec::new()];
+    /// Every way on which rows go with a subject, at any depth and through no table twice, and every way to rows that are
+    /// changed because of it (`sets` says of an edge that it has such); of very many the shortest.
+    pub(crate) fn paths(&self, sets: impl Fn(usize) -> bool) -> Vec<(Vec<&Edge>, Rows)> {
+        let mut paths: Vec<(Vec<&Edge>, Rows)> = vec![(Vec::new(), Rows::Go)];
         let mut next = 0;
         while next < paths.len() && paths.len() <= MOST_PATHS {
-            let path = paths[next].clone();
+            let (path, rows) = paths[next].clone();
             let at = path.last().map_or(0, |edge| edge.child);
-            for (_, edge) in self.onto(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                if edge.child != 0 && path.iter().all(|passed| passed.child != edge.child) {
-                    let mut longer = path.clone();
-                    longer.push(edge);
-                    paths.push(longer);
+            for (position, edge) in self.onto(at).filter(|_| rows == Rows::Go) {
+                let longer = || path.iter().copied().chain([edge]).collect();
+                if sets(position) {
+                    paths.push((longer(), Rows::Stay));
+                }
+                let again = edge.child == 0 || path.iter().any(|passed| passed.child == edge.child);
+                if edge.action == EdgeAction::Delete && !again {
+                    paths.push((longer(), Rows::Go));
                 }
             }
             next += 1;

@@ -2,7 +2,7 @@
 SELECT u.unit, u.chore, u.policy, u.leaf, u.next_at, u.triggered, u.failures, u.last_success_at, u.shape, u.throttle,
        u.vacuum, u.pending, u.oldest_due, u.counted_at,
        CASE WHEN l.expires_at > clock_timestamp() THEN l.node END AS held_by,
-       r.run, r.status, r.rows, r.batches, r.skipped, r.error, r.started_at, r.finished_at, r.seconds, r.rows_per_second,
+       r.run, r.status, r.rows, r.batches, r.skipped, r.failed, r.error, r.started_at, r.finished_at, r.seconds, r.rows_per_second,
        r.run IS NOT NULL AND r.status = 'running' AND COALESCE(l.expires_at, '-infinity') <= clock_timestamp() AS orphaned
 FROM ebb.unit u
 LEFT JOIN ebb.lease l ON l.unit = u.unit

@@ -93,6 +93,13 @@ async fn what_is_left_of_an_adoption_is_printed_with_what_is_written_down_about_
         });
         assert!(task.await.is_err_and(|error| error.is_panic()));
     };
+    // Behind the swap of the keys one can come in that the old key would refuse: said before anything is built.
+    killed("move the name").await;
+    ebb.db.execute("INSERT INTO public.t VALUES (5, '2026-11-20')").await;
+    let twice = rollback(database, "public.t", "test", &mut |_| ()).await.unwrap_err();
+    assert!(twice.is_refused() && twice.to_string().contains("these are there twice: (5)"), "{twice}");
+    ebb.db.execute("DELETE FROM public.t WHERE created_at = '2026-11-20'").await;
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
     killed("prepare the partitioned table").await;
     run(&ebb, &script_of_rest(database, "public.t").await.unwrap()).await;
     let adopted = adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();

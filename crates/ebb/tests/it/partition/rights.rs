@@ -183,6 +183,23 @@ async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
         .await;
     let said = refused(&ebb, &request("public.s")).await;
     assert!(said.contains("trigger stamp gives a new row its created_at"), "{said}");
+    // What is different for the triggers of a partitioned table is said.
+    ebb.db
+        .execute(
+            "DROP TRIGGER stamp ON public.s; CREATE FUNCTION public.told() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', TG_TABLE_NAME; RETURN NULL; END';
+             CREATE TRIGGER told AFTER UPDATE ON public.s FOR EACH ROW EXECUTE FUNCTION public.told()",
+        )
+        .await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = preflight(&mut tx, &request("public.s")).await.unwrap().findings;
+    let said: String = found.changes.iter().map(|one| format!("{}\n", one.what)).collect();
+    for part in [
+        "column created_at becomes NOT NULL",
+        "told asks for the name of its table",
+        "told does not fire for an update that moves",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
 }
 
 #[tokio::test]

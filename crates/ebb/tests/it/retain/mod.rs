@@ -17,6 +17,7 @@ mod schema;
 mod sealed;
 mod standing;
 mod terms;
+mod together;
 mod told;
 mod trees;
 mod warn;

@@ -291,3 +291,59 @@ async fn an_application_deletes_and_restores_and_lifts_no_hold() {
         assert!(refused.to_string().contains("permission denied"), "{denied}: {refused}");
     }
 }
+
+#[tokio::test]
+async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    ebb.db.execute("UPDATE users SET deleted_at = now() - interval '50 days', updated_at = now() - interval '400 days' WHERE id < 7").await;
+    let set = async |key: &str, value: serde_json::Value| {
+        let change = [(key.to_owned(), value)].into_iter().collect();
+        ebb.engine.set_policy("users", &change, "test").await
+    };
+    let says = |refused: ebb::Result<i64>, what: &str| {
+        let refused = refused.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains(what), "{refused}");
+    };
+    says(set("grace", "40d".into()).await, "6 more subjects would be due at once");
+    let shorter = OverrideChange::Set {
+        retention: Some("40d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let refused = set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap_err();
+    assert!(refused.to_string().contains("2 more subjects would be due at once"), "{refused}");
+    tx.rollback().await.unwrap();
+    says(set("deleted_at", "updated_at".into()).await, "6 more subjects would be due at once");
+
+    // The same for tenants whose own terms count no more, marked or not.
+    let longer = OverrideChange::Set {
+        retention: Some("200d".parse().unwrap()),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    for tenant in ["t0", "t1", "t2"] {
+        set_override(&mut tx, "users", tenant, &longer, false, "test").await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    set("grace", "49d".into()).await.unwrap();
+    says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
+    ebb.once("users:mark").await;
+    says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
+    says(set("deleted_at", "updated_at".into()).await, "open deletions or holds");
+}
+
+#[tokio::test]
+async fn a_partition_has_no_subjects_of_its_own() {
+    let ebb = Ebb::with(
+        "CREATE TABLE people (id int, region text, deleted_at timestamptz, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+         CREATE TABLE people_eu PARTITION OF people FOR VALUES IN ('eu');
+         CREATE TABLE o (id int PRIMARY KEY, person int, region text, FOREIGN KEY (person, region) REFERENCES people ON DELETE CASCADE)",
+    )
+    .await;
+    let refused = ebb.try_apply(&users("").replace("public.users", "public.people_eu")).await.unwrap_err();
+    assert!(refused.is_config() && refused.to_string().contains("is a partition of public.people"), "{refused}");
+}

@@ -36,8 +36,13 @@ pub(super) fn config(more: &str) -> String {
 
 impl Shop {
     pub(super) async fn new(more: &str) -> Self {
+        let shop = Self::without_policy().await;
+        shop.ebb.apply(&config(more)).await;
+        shop
+    }
+
+    pub(super) async fn without_policy() -> Self {
         let ebb = Ebb::with(SHOP).await;
-        ebb.apply(&config(more)).await;
         let ledger = Ledger::default();
         let engine = ebb.engine.clone().on("h", ledger.clone());
         Self { ebb, engine, ledger }

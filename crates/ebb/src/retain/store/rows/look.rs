@@ -18,9 +18,10 @@ pub(crate) async fn lock_roots(
     let join = join(&key, &root.key, 1);
     let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     let sql = format!(
-        "SELECT {}{}, {tenant}, p.\"ebb:s\" FROM {} AS n JOIN {} ON {} FOR UPDATE OF n SKIP LOCKED",
+        "SELECT {}{}, {}, {tenant}, p.\"ebb:s\" FROM {} AS n JOIN {} ON {} FOR UPDATE OF n SKIP LOCKED",
         texts(read),
-        root.time.moment(&format!("n.{}", root.deleted_at), &root.zone),
+        known(&root.time.moment(&format!("n.{}", root.deleted_at), &root.zone)),
+        known(&root.time.earliest(&format!("n.{}", root.deleted_at), &root.zone)),
         root.relation,
         join.from,
         join.on
@@ -31,10 +32,15 @@ pub(crate) async fn lock_roots(
         .map(|row| {
             let values = (0..read.len()).map(|at| row.try_get(at)).collect::<std::result::Result<_, _>>()?;
             let at = read.len();
-            let (deleted_at, tenant, subject) = (row.try_get(at)?, row.try_get(at + 1)?, row.try_get(at + 2)?);
-            Ok(RootRow { subject, values, deleted_at, tenant })
+            let (deleted_at, since) = (row.try_get(at)?, row.try_get(at + 1)?);
+            Ok(RootRow { subject: row.try_get(at + 3)?, values, deleted_at, since, tenant: row.try_get(at + 2)? })
         })
         .collect()
+}
+
+/// What is later than calendars know is never.
+fn known(moment: &str) -> String {
+    format!("CASE WHEN {moment} >= '9999-01-01' THEN 'infinity'::timestamptz ELSE {moment} END")
 }
 
 /// Reads the subjects' own rows without locking them.
@@ -189,35 +195,37 @@ pub(crate) async fn collect(
 pub(crate) async fn count_up_to(
     connection: &mut PgConnection,
     tree: &Tree,
-    paths: &[Vec<&Edge>],
+    paths: &[(Vec<&Edge>, Rows)],
     roots: &Doomed,
     most: u64,
 ) -> Result<u64> {
     let mut parts = Vec::new();
     let mut binds: Vec<Values<'_>> = Vec::new();
     let mut first = 1;
-    for path in paths {
+    for (path, which) in paths {
         let [top, below @ ..] = path.as_slice() else { continue };
+        let which = |last: bool| if last { *which } else { Rows::Go };
         let (columns, values) = pick(roots, &tree.nodes[0].read, &top.parent_columns)?;
         let child = &tree.nodes[top.child].relation;
         let mut part = match (top.child_columns.as_slice(), columns.as_slice()) {
             ([of], [value]) => {
-                let on = Rows::Go.behind(top, &among(of, value, first));
+                let on = which(below.is_empty()).behind(top, &among(of, value, first));
                 format!("SELECT n.* FROM {child} AS n WHERE {on} AND ${}::int[] IS NOT NULL", first + 1)
             }
             _ => {
                 let join = join(&top.child_columns, &columns, first);
-                format!("SELECT n.* FROM {child} AS n JOIN {} ON {}", join.from, Rows::Go.behind(top, &join.on))
+                let on = which(below.is_empty()).behind(top, &join.on);
+                format!("SELECT n.* FROM {child} AS n JOIN {} ON {on}", join.from)
             }
         };
-        for edge in below {
+        for (at, edge) in below.iter().enumerate() {
             let on: Vec<String> = edge
                 .child_columns
                 .iter()
                 .zip(&edge.parent_columns)
                 .map(|(of, value)| format!("n.{of} = p.{value}"))
                 .collect();
-            let on = Rows::Go.behind(edge, &on.join(" AND "));
+            let on = which(at + 1 == below.len()).behind(edge, &on.join(" AND "));
             part = format!("SELECT n.* FROM {} AS n JOIN ({part}) AS p ON {on}", tree.nodes[edge.child].relation);
         }
         first += values.len() + 1;

@@ -70,6 +70,11 @@ impl Doomed {
             subjects: self.subjects[from..].to_vec(),
         }
     }
+
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        self.subjects.truncate(rows);
+    }
 }
 
 /// The root table and the columns of it that a deletion is about.
@@ -87,9 +92,9 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Whether a row's soft delete is a later one than that of a deletion. A day says too little.
-    pub(crate) fn is_later(&self, row: Moment, deletion: Moment) -> bool {
-        self.time != SoftDelete::Date && row.micros().saturating_sub(deletion.micros()) > 1_000_000
+    /// Whether a soft delete is a later one than another. A day says too little.
+    pub(crate) fn is_later(&self, one: Moment, other: Moment) -> bool {
+        self.time != SoftDelete::Date && one.micros().saturating_sub(other.micros()) > 1_000_000
     }
 }
 
@@ -149,7 +154,16 @@ pub(crate) struct RootRow {
     pub(crate) values: Vec<Option<String>>,
     /// Null: the application has taken its soft delete back.
     pub(crate) deleted_at: Option<Moment>,
+    /// Since when it may have been soft-deleted: its column may say less than a deletion knows.
+    pub(crate) since: Option<Moment>,
     pub(crate) tenant: Option<String>,
+}
+
+impl RootRow {
+    /// Whether its soft delete is a later one than that of a deletion: somebody had taken that one back.
+    pub(crate) fn is_later(&self, deletion: Moment) -> bool {
+        self.since.is_some_and(|since| since >= deletion)
+    }
 }
 
 /// The values of some columns, column by column.

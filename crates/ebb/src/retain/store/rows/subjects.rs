@@ -57,7 +57,7 @@ pub(crate) async fn soft_deleted(
     let texts: Vec<String> = order.iter().map(|(column, _)| format!("{column}::text")).collect();
     let sql = format!(
         "SELECT {id}, ARRAY[{texts}], {since} FROM {relation} AS n \
-         WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) {beyond} ORDER BY {place} LIMIT {limit}",
+         WHERE n.{deleted_at} > '-infinity' AND n.{deleted_at} < '9999-01-01' {beyond} ORDER BY {place} LIMIT {limit}",
         id = id_sql(&root.key, "n"),
         since = root.time.earliest(&format!("n.{}", root.deleted_at), &root.zone),
         texts = texts.join(", "),
@@ -113,6 +113,36 @@ pub(crate) async fn everybody(
     Ok(seen)
 }
 
+/// Sets columns of the subjects' own rows, some to a moment of each: the arrays that `set` takes them from, in their order.
+async fn update(
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    set: &[String],
+    moments: &[&[Moment]],
+) -> Result<()> {
+    if set.is_empty() || ids.is_empty() {
+        return Ok(());
+    }
+    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
+    let join = join(&key, &root.key, 1);
+    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
+    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
+    moments.iter().fold(query, |query, moments| query.bind(*moments)).execute(connection).await?;
+    Ok(())
+}
+
+/// The moment of each subject out of the array at a position.
+fn own(root: &Root, at: usize) -> String {
+    format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", root.key.len() + 2 + at)
+}
+
+/// A moment that needs no right on the clock: a policy's role has none.
+fn literal(moment: Moment) -> String {
+    format!("{}::timestamptz", Literal(&moment.to_string()))
+}
+
 /// Sets a mirror column of subjects.
 pub(crate) async fn set_mirror(
     connection: &mut PgConnection,
@@ -121,18 +151,7 @@ pub(crate) async fn set_mirror(
     moment: Moment,
     ids: &Doomed,
 ) -> Result<()> {
-    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
-    let join = join(&key, &root.key, 1);
-    let sql = format!(
-        "UPDATE {} AS n SET {column} = {}::timestamptz FROM {} WHERE {}",
-        root.relation,
-        Literal(&moment.to_string()),
-        join.from,
-        join.on
-    );
-    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
-    Ok(())
+    update(connection, root, ids, &[format!("{column} = {}", literal(moment))], &[]).await
 }
 
 /// Which of these soft-deleted subjects have another due time in the column that mirrors it. A second is what the column
@@ -161,20 +180,9 @@ pub(crate) async fn out_of_step(
 }
 
 /// Soft-deletes subjects whose soft delete somebody took back.
-pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<()> {
-    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
-    let join = join(&key, &root.key, 1);
-    let sql = format!(
-        "UPDATE {} AS n SET {} = {} FROM {} WHERE {}",
-        root.relation,
-        root.deleted_at,
-        root.time.value("ebb.now()", &root.zone),
-        join.from,
-        join.on
-    );
-    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
-    Ok(())
+pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, now: Moment, ids: &Doomed) -> Result<()> {
+    let set = format!("{} = {}", root.deleted_at, root.time.value(&literal(now), &root.zone));
+    update(connection, root, ids, &[set], &[]).await
 }
 
 /// Brings the columns that mirror a deletion up to date: the due time of each subject, the status, and what is said of an
@@ -187,27 +195,11 @@ pub(crate) async fn mirror(
     status: Option<(&Ident, &str)>,
     cleared: &[Ident],
 ) -> Result<()> {
-    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
-    let join = join(&key, &root.key, 1);
-    let mut set = Vec::new();
-    if let Some((column, _)) = due {
-        set.push(format!("{column} = (${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + 2));
-    }
-    if let Some((column, value)) = status {
-        set.push(format!("{column} = {}", Literal(value)));
-    }
+    let mut set: Vec<String> = due.iter().map(|(column, _)| format!("{column} = {}", own(root, 0))).collect();
+    set.extend(status.map(|(column, value)| format!("{column} = {}", Literal(value))));
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
-    if set.is_empty() || ids.is_empty() {
-        return Ok(());
-    }
-    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
-    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    let mut query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
-    if let Some((_, due)) = due {
-        query = query.bind(due);
-    }
-    query.execute(connection).await?;
-    Ok(())
+    let moments: Vec<&[Moment]> = due.iter().map(|(_, due)| *due).collect();
+    update(connection, root, ids, &set, &moments).await
 }
 
 /// The column that says whether a subject is deleted, and what it says.
@@ -237,15 +229,7 @@ pub(crate) async fn unmirror(
 ) -> Result<()> {
     let mut set: Vec<String> = status.iter().map(|status| status.revived()).collect();
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
-    if set.is_empty() || ids.is_empty() {
-        return Ok(());
-    }
-    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
-    let join = join(&key, &root.key, 1);
-    let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
-    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).execute(connection).await?;
-    Ok(())
+    update(connection, root, ids, &set, &[]).await
 }
 
 /// Columns that say how a warning stands.
@@ -262,31 +246,18 @@ pub(crate) async fn mirror_warning(
     root: &Root,
     mirrored: &Mirrored,
     ids: &Doomed,
-    due: &[Moment],
-    warned: &[Moment],
+    (due, warned): (&[Moment], &[Moment]),
+    now: Moment,
 ) -> Result<()> {
-    if ids.is_empty() || (mirrored.notified.is_none() && mirrored.due.is_none()) {
-        return Ok(());
+    let (mut set, mut moments) = (Vec::new(), Vec::new());
+    for (column, of_each) in [(&mirrored.due, due), (&mirrored.notified, warned)] {
+        if let Some(column) = column {
+            set.push(format!("{column} = {}", own(root, moments.len())));
+            moments.push(of_each);
+        }
     }
-    let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
-    let join = join(&key, &root.key, 1);
-    let place = |at: usize| format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + at);
-    let mut set = vec![format!("{} = n.{}", root.deleted_at, root.deleted_at)];
-    set.extend(mirrored.due.iter().map(|column| format!("{column} = {}", place(2))));
-    set.extend(mirrored.notified.iter().map(|column| format!("{column} = {}", place(3))));
-    set.extend(mirrored.touched.iter().map(|column| format!("{column} = ebb.now()")));
-    // Both arrays are named, so that both have a type whichever columns there are.
-    let sql = format!(
-        "UPDATE {} AS n SET {} FROM {} WHERE {} AND cardinality(${}::timestamptz[]) = cardinality(${}::timestamptz[])",
-        root.relation,
-        set.join(", "),
-        join.from,
-        join.on,
-        join.arrays + 2,
-        join.arrays + 3
-    );
-    let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
-    query.bind(due).bind(warned).execute(connection).await?;
-    Ok(())
+    if !set.is_empty() {
+        set.extend(mirrored.touched.iter().map(|column| format!("{column} = {}", literal(now))));
+    }
+    update(connection, root, ids, &set, &moments).await
 }

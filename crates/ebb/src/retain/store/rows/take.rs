@@ -10,6 +10,7 @@ use super::{Doomed, Join, Rows, Values, among, bind, fetch, join, pick};
 use crate::Result;
 use crate::pg::Ident;
 use crate::pg::expression::Change;
+use crate::retain::compile::Set;
 use crate::retain::tree::{Edge, Tree};
 
 /// Rows by node, and by subject; the rows themselves where a copy is kept.
@@ -156,27 +157,32 @@ pub(crate) async fn delete_rows(
     Ok(total)
 }
 
-/// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent.
+/// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent; of at most so
+/// many rows where a limit is given.
 pub(crate) async fn unlink(
     connection: &mut PgConnection,
     tree: &Tree,
-    edge: &Edge,
-    set: &[(Ident, String)],
+    (edge, set): (&Edge, &Set),
     parents: &Doomed,
+    limit: Option<u64>,
     taken: &mut Taken,
 ) -> Result<i64> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
     let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
-    let list: Vec<String> = set.iter().map(|(column, value)| format!("{column} = {value}")).collect();
-    let sql = format!(
-        "WITH changed AS (UPDATE {} AS n SET {} FROM {} WHERE {} RETURNING p.\"ebb:s\" AS s) \
-         SELECT s, count(*) FROM changed GROUP BY s",
-        child.relation,
-        list.join(", "),
-        join.from,
-        Rows::Stay.behind(edge, &join.on)
-    );
+    let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on));
+    let list: Vec<String> = set.values.iter().map(|(column, value)| format!("{column} = {value}")).collect();
+    let list = list.join(", ");
+    let changed = match limit {
+        None => format!("UPDATE {relation} AS n SET {list} FROM {} WHERE {on} RETURNING p.\"ebb:s\" AS s", join.from),
+        Some(limit) => format!(
+            "UPDATE {relation} AS d SET {list} FROM (SELECT n.tableoid AS \"ebb:leaf\", n.ctid AS \"ebb:place\", p.\"ebb:s\" \
+             FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
+             WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING few.\"ebb:s\" AS s",
+            join.from
+        ),
+    };
+    let sql = format!("WITH changed AS ({changed}) SELECT s, count(*) FROM changed GROUP BY s");
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     taken.add(edge.child, &rows)
 }

@@ -1,8 +1,6 @@
--- Counts what a part of a large subject ($1) took: $2 rows, $3 of them by table. Index: deletion_pkey.
+-- Counts what a part of a large subject ($1) took ($2) and what it only unlinked ($3), by table. Index: deletion_pkey.
+-- Lock: the row, held already.
 UPDATE ebb.deletion
-SET rows = COALESCE(rows, 0) + $2, attempts = 0, error = NULL,
-    parts = (SELECT COALESCE(jsonb_object_agg(name, total), '{}') FROM (
-                 SELECT part.key AS name, sum(part.value::bigint) AS total
-                 FROM (SELECT * FROM jsonb_each_text(parts) UNION ALL SELECT * FROM jsonb_each_text($3)) AS part
-                 GROUP BY part.key) AS summed)
+SET rows = COALESCE(rows, 0) + (SELECT COALESCE(sum(value::bigint), 0) FROM jsonb_each_text($2)), attempts = 0, error = NULL, blocked = NULL,
+    parts = ebb.add_counts(parts, $2), unlinked = ebb.add_counts(unlinked, $3)
 WHERE id = $1

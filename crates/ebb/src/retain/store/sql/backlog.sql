@@ -1,7 +1,7 @@
 -- How open deletions stand, by policy, counted up to $1: those that the next run may take, and those whose time has come and who wait (a
--- hold, `unless`, a value that somebody shares, a warning that could not be delivered) as they were last looked at. Index: deletion_due,
+-- hold, `unless`, a value that somebody shares, a warning that has not been delivered) as they were last looked at. Index: deletion_due,
 -- deletion_claimed, warning_pkey, hold_active; read only.
-SELECT r.policy, r.relation, o.due + c.claimed AS due, o.oldest_due, o.blocked
+SELECT r.policy, r.relation, o.due + c.claimed AS due, o.oldest_due, o.blocked + c.blocked AS blocked
 FROM ebb.retain r
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE NOT s.waits AND s.told) AS due, min(s.due_at) FILTER (WHERE NOT s.waits AND s.told) AS oldest_due,
@@ -9,7 +9,7 @@ CROSS JOIN LATERAL (
     FROM (SELECT d.due_at,
                  r.warn_before = '{}' OR d.expedited OR COALESCE(ebb.later(w.accepted_at, w.before, r.zone) <= ebb.now(), w.failed_at IS NOT NULL AND r.proceed, false) AS told,
                  d.blocked IS NOT NULL
-                 OR (r.warn_before <> '{}' AND NOT d.expedited AND NOT r.proceed AND w.accepted_at IS NULL AND w.failed_at IS NOT NULL)
+                 OR (r.warn_before <> '{}' AND NOT d.expedited AND w.accepted_at IS NULL AND NOT (w.failed_at IS NOT NULL AND r.proceed))
                  OR EXISTS (SELECT FROM ebb.hold h WHERE h.policy = d.policy AND h.subject_id = d.subject_id AND h.lifted_at IS NULL
                             AND (h.until IS NULL OR h.until > ebb.now())) AS waits
           FROM ebb.deletion d
@@ -17,6 +17,7 @@ CROSS JOIN LATERAL (
           WHERE d.policy = r.policy AND d.state IN ('pending', 'warned') AND d.due_at <= ebb.now()
           ORDER BY d.due_at LIMIT $1) AS s
 ) AS o
-CROSS JOIN LATERAL (SELECT count(*) AS claimed FROM ebb.deletion d WHERE d.policy = r.policy AND d.state = 'erasing') AS c
+CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE d.blocked IS NULL) AS claimed, count(d.blocked) AS blocked
+                    FROM ebb.deletion d WHERE d.policy = r.policy AND d.state = 'erasing') AS c
 WHERE r.subjects
 ORDER BY r.policy

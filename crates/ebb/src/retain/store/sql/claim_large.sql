@@ -1,2 +1,3 @@
--- A subject too large for one transaction is claimed: from here on it cannot be restored ($1). Index: deletion_pkey.
-UPDATE ebb.deletion SET state = 'erasing', blocked = NULL WHERE id = $1 AND state IN ('pending', 'warned')
+-- Subjects ($1) too large for one transaction, and whoever goes along with them, are claimed: from here on they cannot be restored.
+-- Index: deletion_pkey. Lock: the rows, held already.
+UPDATE ebb.deletion SET state = 'erasing', blocked = NULL WHERE id = ANY ($1) AND state IN ('pending', 'warned')
