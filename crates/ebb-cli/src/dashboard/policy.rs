@@ -282,9 +282,10 @@ pub(super) async fn save(
         Ok(preview) => preview,
         Err(problem) => return again(problem.detail()),
     };
-    let more = preview.due.as_ref().map_or(0, MadeDue::more);
+    let due = preview.due.as_ref().filter(|due| due.asks());
     // Whoever saves has seen what it makes due; keys that were changed since then are looked at once more.
-    if edit.act == "save" && more <= edit.seen.unwrap_or(0) {
+    let seen = due.is_none_or(|due| edit.seen.is_some_and(|seen| due.more() <= seen));
+    if edit.act == "save" && seen {
         let consent = Consent { confirmed: true, reason: None };
         let put = surface.engine.put_policy(&name, &spec, edit.version, &visitor.caller.name, &consent).await;
         return match put {
@@ -295,7 +296,7 @@ pub(super) async fn save(
     }
     let below = html! {
         (changed(&preview.changes))
-        @if let Some(due) = preview.due.as_ref().filter(|due| due.more() > 0) { (falls_due(due)) }
+        @if let Some(due) = due { (falls_due(due)) }
         (consequences(preview.plan.as_ref()))
     };
     Ok(editor(&visitor, &name, &edit.spec, edit.version, None, below).into_response())
@@ -307,6 +308,7 @@ fn falls_due(due: &MadeDue) -> Markup {
             header { h2 { "What falls due at once" } }
             div.pad {
                 p.error { strong { (due.more()) } " more " (due.what) " would be due: " (due.before) " are now, " (due.after) " would be." }
+                @if due.uncounted { p.error { "There are more that nobody has marked yet than could be counted." } }
                 input type="hidden" name="seen" value=(due.more());
             }
         }

@@ -191,7 +191,7 @@ impl Engine {
                 Err(error) if error.is_unavailable() => return Err(error),
                 // A policy that cannot be looked at is refused elsewhere.
                 Err(_) => {}
-                Ok(due) => found.extend(due.filter(|due| due.after > due.before)),
+                Ok(due) => found.extend(due.filter(MadeDue::asks)),
             }
         }
         Ok(found)

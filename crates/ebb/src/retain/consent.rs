@@ -32,11 +32,19 @@ pub struct MadeDue {
     pub before: u64,
     /// How many are due with the change; estimated where counting takes too long.
     pub after: u64,
+    /// There are more soft deletes that nobody has marked yet than could be counted: more may be due than is said.
+    pub uncounted: bool,
 }
 
 impl MadeDue {
     pub(super) fn new(policy: &str, what: &'static str, (before, after): (u64, u64)) -> Self {
-        Self { policy: policy.to_owned(), what, before, after }
+        Self { policy: policy.to_owned(), what, before, after, uncounted: false }
+    }
+
+    /// The same of subjects, of whom those that nobody has marked yet come on top.
+    pub(super) fn subjects(policy: &str, before: (u64, Option<u64>), after: (u64, Option<u64>)) -> Self {
+        let sum = |(marked, unmarked): (u64, Option<u64>)| marked + unmarked.unwrap_or_default();
+        Self { uncounted: after.1.is_none(), ..Self::new(policy, "subjects", (sum(before), sum(after))) }
     }
 
     /// How many more.
@@ -44,12 +52,15 @@ impl MadeDue {
         self.after.saturating_sub(self.before)
     }
 
+    /// Whether somebody has to agree to it.
+    pub fn asks(&self) -> bool {
+        self.more() > 0 || self.uncounted
+    }
+
     /// Refuses what nobody has agreed to.
     pub(super) fn agreed(&self, confirmed: bool) -> Result<()> {
-        match self.more() {
-            more if more > 0 && !confirmed => {
-                Err(Error::refused(self.to_string()).with_hint("say --yes to let them go"))
-            }
+        match self.asks() {
+            true if !confirmed => Err(Error::refused(self.to_string()).with_hint("say --yes to let them go")),
             _ => Ok(()),
         }
     }
@@ -57,7 +68,12 @@ impl MadeDue {
 
 impl std::fmt::Display for MadeDue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "policy {}: {} more {} would be due at once", self.policy, self.more(), self.what)
+        let Self { policy, what, .. } = self;
+        match (self.uncounted, self.more()) {
+            (true, 0) => write!(f, "policy {policy}: more {what} than can be counted now may be due at once"),
+            (true, more) => write!(f, "policy {policy}: {more} more {what}, if not more, would be due at once"),
+            (false, more) => write!(f, "policy {policy}: {more} more {what} would be due at once"),
+        }
     }
 }
 
@@ -81,23 +97,29 @@ pub async fn made_due(connection: &mut PgConnection, wanted: &Retain) -> Result<
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
     let own = (wanted.tenant_override, wanted.zone.name());
     let (now, then) = store::due_if(connection, name, terms, (warning.is_some(), proceeds), own).await?;
-    let unmarked = match &before {
-        Policy::Retain(before) => unmarked(connection, before).await?,
-        _ => 0,
+    let Policy::Retain(before) = before else { return Ok(None) };
+    // Whoever is not marked yet is counted where a term may get shorter, which may take its time.
+    let (unmarked_now, unmarked_then) = match terms_of(&before) == terms_of(wanted) {
+        true => (Some(0), Some(0)),
+        false => (unmarked(connection, &before).await?, unmarked(connection, wanted).await?),
     };
-    let due = (now + unmarked, then + self::unmarked(connection, wanted).await?);
-    Ok(Some(MadeDue::new(name, "subjects", due)))
+    Ok(Some(MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then))))
 }
 
-/// How many subjects are due whose soft delete nobody has marked yet: the next marking finds them.
-pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<u64> {
-    match policy.subjects().filter(|subjects| subjects.warning.is_none()) {
-        Some(subjects) => {
-            let found = super::plan::unmarked(connection, policy, subjects, Surroundings::STORED).await?;
-            Ok(found.len() as u64)
-        }
-        None => Ok(0),
-    }
+/// What decides when a soft delete that nobody has marked yet is due.
+fn terms_of(policy: &Retain) -> impl PartialEq {
+    let subjects = policy.subjects();
+    let warned = subjects.is_some_and(|subjects| subjects.warning.is_some());
+    let column = subjects.map(|subjects| subjects.deleted_at.clone());
+    (policy.retention(), policy.floor, policy.tenant_override, policy.zone.name().to_owned(), column, warned)
+}
+
+/// How many subjects are due whose soft delete nobody has marked yet: the next marking finds them. None where they are too
+/// many to count now.
+pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<Option<u64>> {
+    let Some(subjects) = policy.subjects().filter(|subjects| subjects.warning.is_none()) else { return Ok(Some(0)) };
+    let found = super::plan::unmarked(connection, policy, subjects, Surroundings::STORED).await?;
+    Ok(found.map(|found| found.len() as u64).filter(|found| *found < super::plan::UNMARKED))
 }
 
 async fn stored(connection: &mut PgConnection) -> Result<Vec<Stored>> {

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// Rows are counted for at most so many due subjects.
 const COUNTED: u64 = 1_000;
 /// Soft deletes that nobody has marked yet are looked for no further.
-const UNMARKED: u64 = 10_000;
+pub(super) const UNMARKED: u64 = 10_000;
 
 /// The tree of a policy, and what is due of it.
 #[derive(Debug, Clone, Serialize)]
@@ -92,7 +92,10 @@ pub(crate) async fn plan(
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
     let refused = tree.refuse().is_err();
-    let unmarked = if refused { Vec::new() } else { unmarked(connection, policy, subjects, among).await? };
+    let unmarked = match refused {
+        true => Vec::new(),
+        false => unmarked(connection, policy, subjects, among).await?.unwrap_or_default(),
+    };
     let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
     let due = due + soon.len() as u64;
     let Counted { subjects: counted, blocked, erases, unlinks } = if refused || due == 0 {
@@ -160,13 +163,13 @@ async fn count(
     Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks })
 }
 
-/// Subjects whose term is over and whom marking has not met yet; nobody where that cannot be said soon.
+/// Subjects whose term is over and whom marking has not met yet, at most so many; none where that cannot be said soon.
 pub(crate) async fn unmarked(
     connection: &mut PgConnection,
     policy: &Retain,
     subjects: &Subjects,
     among: Surroundings<'_>,
-) -> Result<Vec<String>> {
+) -> Result<Option<Vec<String>>> {
     rows::savepoint(connection).await?;
     let found = match compile::compile_among(connection, policy, subjects, among).await {
         Ok(compiled) => {
@@ -177,7 +180,7 @@ pub(crate) async fn unmarked(
     rows::end_savepoint(connection, false).await?;
     match found {
         Err(error) if error.is_unavailable() => Err(error),
-        found => Ok(found.unwrap_or_default()),
+        found => Ok(found.ok()),
     }
 }
 

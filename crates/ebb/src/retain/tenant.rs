@@ -122,7 +122,7 @@ pub async fn set_override_at(
     let due = match super::as_expire(connection, &retain).await {
         Err(_) if *change == OverrideChange::Unset => MadeDue::new(name, "rows", (0, 0)),
         Ok(Some(after)) => MadeDue::new(name, "rows", plan::made_due(connection, sweep.as_ref(), &after).await?),
-        Ok(None) => MadeDue::new(name, "subjects", (before, due(connection, &retain).await?)),
+        Ok(None) => MadeDue::subjects(name, before, due(connection, &retain).await?),
         Err(error) => return Err(error.context(format!("policy {name}"))),
     };
     due.agreed(confirmed)?;
@@ -153,9 +153,9 @@ pub async fn set_override_at(
     Ok((version, before, after))
 }
 
-/// How many subjects are due, marked or not.
-async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<u64> {
-    Ok(store::count_due(connection, retain.name.as_str()).await? + consent::unmarked(connection, retain).await?)
+/// How many subjects are due, marked and not.
+async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<(u64, Option<u64>)> {
+    Ok((store::count_due(connection, retain.name.as_str()).await?, consent::unmarked(connection, retain).await?))
 }
 
 /// Refuses a name that no row has: more likely a typing error than a tenant that is yet to come.

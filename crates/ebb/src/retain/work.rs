@@ -146,8 +146,8 @@ impl RetainWork {
         let due = store::count_due(connection, &self.unit.policy).await?;
         if self.policy.mode == Mode::Observe {
             // Nobody marks for a policy that only observes.
-            let unmarked =
-                plan::unmarked(connection, &self.policy, &self.subjects, Surroundings::STORED).await?.len() as u64;
+            let unmarked = plan::unmarked(connection, &self.policy, &self.subjects, Surroundings::STORED).await?;
+            let unmarked = unmarked.unwrap_or_default().len() as u64;
             let due = due + if self.subjects.warning.is_none() { unmarked } else { 0 };
             let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
             return Ok(Prepared::Ended { status: Status::Observed, due, note });

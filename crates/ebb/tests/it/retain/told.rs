@@ -337,6 +337,25 @@ async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
 }
 
 #[tokio::test]
+async fn a_change_asks_where_more_are_unmarked_than_can_be_counted() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         INSERT INTO users SELECT n, now() - interval '100 days' FROM generate_series(1, 12000) n;
+         INSERT INTO users SELECT n, now() - interval '50 days' FROM generate_series(12001, 13000) n;
+         CREATE INDEX ON users (deleted_at) WHERE deleted_at IS NOT NULL; ANALYZE users",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    let shorter = serde_json::from_value(serde_json::json!({ "grace": "40d" })).unwrap();
+    let error = ebb.engine.set_policy("users", &shorter, "test").await.unwrap_err();
+    assert!(error.to_string().contains("more subjects than can be counted now may be due at once"), "{error}");
+    let described = serde_json::from_value(serde_json::json!({ "description": "people" })).unwrap();
+    ebb.engine.set_policy("users", &described, "test").await.unwrap();
+    let consent = Consent { confirmed: true, reason: None };
+    ebb.engine.set_policy_with("users", &shorter, "test", &consent).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_partition_has_no_subjects_of_its_own() {
     let ebb = Ebb::with(
         "CREATE TABLE people (id int, region text, deleted_at timestamptz, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
