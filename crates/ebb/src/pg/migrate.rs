@@ -59,6 +59,7 @@ const MIGRATIONS: &[Migration] = migrations![
     31 "0031_told",
     32 "0032_rights",
     33 "0033_parts",
+    34 "0034_request",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -81,7 +81,7 @@ pub(crate) async fn tree_among(
     among: Surroundings<'_>,
 ) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
-    if let Some(whole) = store::partition_of(connection, table.oid).await? {
+    if let Some((_, whole)) = store::partition_of(connection, table.oid).await? {
         let partition = table.relation.label();
         return Err(Error::config(format!("{partition} is a partition of {whole}, which is what others refer to"))
             .with_hint(format!(

@@ -21,8 +21,6 @@ pub(crate) struct GraphTable {
     pub(crate) relation: Relation,
     /// Other tables inherit from it without being partitions.
     pub(crate) inherited: bool,
-    /// The table that it is a partition of.
-    pub(crate) partition_of: Option<String>,
     pub(crate) columns: Vec<GraphColumn>,
     pub(crate) delete_triggers: Vec<String>,
     /// Rules that make something else of a deletion or a change.
@@ -217,7 +215,6 @@ impl From<store::TableRow> for GraphTable {
         Self {
             relation: Relation::new(row.schema, row.name),
             inherited: row.inherited,
-            partition_of: row.partition_of,
             columns: columns.map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null }).collect(),
             delete_triggers: row.delete_triggers,
             rules: row.rules,

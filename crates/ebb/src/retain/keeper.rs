@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use super::store;
 use super::store::rows::{SoftDelete, later};
-use crate::pg::{Ident, Literal, catalog, expression};
+use crate::pg::{Ident, Literal, Relation, catalog, expression};
 use crate::policy::{self, Direct, EpochUnit, Kind, Policy, Retain, RetainForm, Term};
 use crate::{Error, Result};
 
@@ -29,6 +29,20 @@ struct Rules {
     over: String,
     /// Its policy may not take it yet, whatever else it says.
     below_floor: String,
+}
+
+impl Rules {
+    /// Of a policy over one partition: rows of the others are not its own.
+    fn within(self, partition: &Relation) -> Self {
+        let leaves = format!(
+            "SELECT t.relid FROM pg_catalog.pg_partition_tree({}::regclass) AS t",
+            Literal(&partition.to_string())
+        );
+        Self {
+            over: format!("(n.tableoid NOT IN ({leaves}) OR {})", self.over),
+            below_floor: format!("(n.tableoid IN ({leaves}) AND {})", self.below_floor),
+        }
+    }
 }
 
 impl Keeper {
@@ -117,7 +131,10 @@ async fn keeper(connection: &mut PgConnection, other: &Retain, known: Known) -> 
         Known::Planned { .. } => other.retention().approximate(),
     };
     let (policy, retention, floor) = (other.name.to_string(), other.retention(), other.floor);
-    Ok(Some(Keeper { table: table.oid, policy, retention, floor, longest, rules }))
+    let whole = store::partition_of(connection, table.oid).await?;
+    let rules = rules.map(|rules| if whole.is_some() { rules.within(&table.relation) } else { rules });
+    let table = whole.map_or(table.oid, |(whole, _)| whole);
+    Ok(Some(Keeper { table, policy, retention, floor, longest, rules }))
 }
 
 /// What a role needs that erases among rows with terms of their own, where the caller may grant it.

@@ -366,7 +366,7 @@ impl Erase {
         }
         let again = ready.iter().any(|ready| ready.look.is_claimed());
         let (mut taken, unlinked) = self.remove(connection, tree, &doomed, again).await?;
-        self.nothing_left(connection, &doomed).await?;
+        self.nothing_left(connection, ready, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
         for ((node, subject), rows) in &taken.counts {
@@ -464,8 +464,14 @@ impl Erase {
     }
 
     /// Where triggers run for rows that go: none of them kept one, or put one back.
-    async fn nothing_left(&self, connection: &mut PgConnection, doomed: &[Doomed]) -> Result<()> {
+    async fn nothing_left(&self, connection: &mut PgConnection, ready: &[Ready], doomed: &[Doomed]) -> Result<()> {
         let tree = &self.compiled.tree;
+        if !tree.nodes[0].triggers.is_empty() {
+            let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
+            if !rows::existing(connection, &self.compiled.root, &ids).await?.is_empty() {
+                return Err(kept(&tree.nodes[0]));
+            }
+        }
         for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| !node.triggers.is_empty()) {
             for (_, edge) in tree.into(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
                 let found =

@@ -12,7 +12,6 @@ pub(crate) struct TableRow {
     pub(crate) schema: String,
     pub(crate) name: String,
     pub(crate) inherited: bool,
-    pub(crate) partition_of: Option<String>,
     pub(crate) columns: Vec<String>,
     pub(crate) types: Vec<String>,
     pub(crate) not_null: Vec<bool>,
@@ -58,7 +57,8 @@ pub(crate) async fn graph_leaves(connection: &mut PgConnection, tables: &[i64]) 
     Ok(sql!("graph_leaves" as LeafRow).bind(tables).fetch_all(connection).await?)
 }
 
-/// The whole table that a partition belongs to.
-pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<String>> {
-    Ok(sql!("partition_of" scalar String).bind(i64::from(table)).fetch_optional(connection).await?)
+/// The whole table that a partition belongs to, and its name.
+pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<(u32, String)>> {
+    let found = sql!("partition_of" as (i64, String)).bind(i64::from(table)).fetch_optional(connection).await?;
+    Ok(found.map(|(oid, name)| (oid as u32, name)))
 }

@@ -452,10 +452,6 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        if let Some(whole) = table.partition_of.as_ref().filter(|_| at == 0) {
-            let message = format!("it is a partition of {whole}: what refers to that refers to its subjects too");
-            self.refuse(&relation, message, Some(format!("table = {whole:?}")));
-        }
         if table.inherited {
             self.refuse(&relation, "other tables inherit from it, and foreign keys do not see their rows".into(), None);
         }

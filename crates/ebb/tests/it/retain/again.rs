@@ -186,3 +186,43 @@ async fn one_pass_notices_and_erases_what_is_due() {
     let told = "SELECT deletion_notified_at IS NOT NULL FROM users WHERE id = 1";
     assert!(shop.ebb.db.scalar::<bool>(told).await, "what was delivered is settled by the same pass");
 }
+
+#[tokio::test]
+async fn a_verified_request_is_about_the_soft_delete_that_is_there() {
+    let ebb = Ebb::shop("floor = \"10d\"").await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 2").await;
+    ebb.once("users:mark").await;
+    ebb.db.advance("20 days").await;
+    // Soft-deleted again, and asked for before anybody noticed that.
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 2").await;
+    ebb.db.execute("SELECT ebb.erase_subject('users', '2')").await;
+    ebb.once("users").await;
+    assert_eq!(states(&ebb).await, "pending", "the request is not taken for one that was taken back");
+    let due = "SELECT expedited AND due_at = deleted_at + interval '10 days' FROM ebb.deletion WHERE subject_id = '2'";
+    assert!(ebb.db.scalar::<bool>(due).await, "the floor counts from the soft delete that is there");
+    ebb.db.advance("9 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 12);
+    ebb.db.advance("2 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.rows().await.0, states(&ebb).await), (11, "erased".into()));
+}
+
+#[tokio::test]
+async fn a_subject_that_a_trigger_puts_back_was_not_erased() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "CREATE FUNCTION back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO public.users SELECT (OLD).*; RETURN NULL; END $$;
+             CREATE TRIGGER back AFTER DELETE ON users FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION back()",
+        )
+        .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2'), ebb.delete_subject('users', '3')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.rows().await.0, ebb.erased().await.0, states(&ebb).await), (11, 1, "pending,erased".into()));
+    let error: String = ebb.db.scalar("SELECT error FROM ebb.deletion WHERE subject_id = '2'").await;
+    assert!(error.contains("public.users is still there"), "{error}");
+}

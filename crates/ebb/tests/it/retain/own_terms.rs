@@ -133,3 +133,24 @@ async fn rows_that_were_kept_do_not_go_until_somebody_agrees() {
     assert!(finished.runs.iter().all(|run| run.status == Status::Failed), "{finished:?}");
     assert_eq!(ebb.list("id", "orders").await, "1,2,3,4,5,6");
 }
+
+#[tokio::test]
+async fn a_policy_over_one_partition_keeps_the_rows_of_that_one() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1);
+         CREATE TABLE pay (id int, year int, at timestamptz, user_id bigint REFERENCES users ON DELETE CASCADE, PRIMARY KEY (id, year))
+             PARTITION BY LIST (year);
+         CREATE TABLE pay_new PARTITION OF pay FOR VALUES IN (2) PARTITION BY LIST (id);
+         CREATE TABLE pay_new_1 PARTITION OF pay_new FOR VALUES IN (1, 2, 3);
+         CREATE TABLE pay_old PARTITION OF pay FOR VALUES IN (1);
+         INSERT INTO pay VALUES (1, 2, now() - interval '10 days', 1), (2, 2, now() - interval '350 days', 1),
+             (4, 1, now() - interval '10 days', 1)",
+    )
+    .await;
+    let pay = "[[retain]]\nname = \"pay_new\"\ntable = \"public.pay_new\"\ncolumn = \"at\"\nolder_than = \"400d\"\nfloor = \"300d\"\nbasis = \"tax\"\n";
+    let children = "children = [{ table = \"public.pay\", column = \"user_id\", action = \"delete\" }]";
+    ebb.apply(&format!("{pay}{}", users(children))).await;
+    due(&ebb).await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "pay").await), (String::new(), "1".into()));
+}

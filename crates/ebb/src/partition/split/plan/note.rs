@@ -54,7 +54,7 @@ impl Composer<'_> {
             }
         };
         format!(
-            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS {}",
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {}",
             self.note,
             quoted(&format!("DECLARE gone bigint; BEGIN {body} RETURN NULL; END"))
         )

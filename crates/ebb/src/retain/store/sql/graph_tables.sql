@@ -31,7 +31,6 @@ WITH RECURSIVE links AS (
 )
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AND c.relkind = 'r' AS inherited,
-       CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::text END AS partition_of,
        ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,
        ARRAY(SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
