@@ -603,3 +603,23 @@ async fn what_a_warning_needs_is_asked_for_when_it_is_applied() {
     let reached = ebb.engine.clone().reached_at(Some("https://ebb.example.test"));
     reached.apply(&wanted(&config("").replace("restore_url", "#")).unwrap(), false, "test").await.unwrap();
 }
+
+#[tokio::test]
+async fn the_link_of_a_deletion_that_was_taken_back_does_not_take_back_the_next() {
+    let shop = Shop::new("").await;
+    shop.ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 2").await;
+    shop.run().await;
+    shop.pass("61 days").await;
+    shop.run_and_deliver().await;
+    shop.run().await;
+    let link = token(&shop.ledger.got()[0]);
+    // Taken back and deleted again by the application, and nobody has noticed yet.
+    shop.ebb.db.execute("UPDATE users SET deleted_at = NULL WHERE id = 2").await;
+    shop.ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 2").await;
+    assert_eq!(shop.engine.restore_by_link(&link).await.unwrap(), (false, Link::Used));
+    let deleted = "SELECT deleted_at IS NOT NULL FROM users WHERE id = 2";
+    assert!(shop.ebb.db.scalar::<bool>(deleted).await, "that needs the newer link");
+    shop.run().await;
+    let states = "SELECT string_agg(state, ',' ORDER BY opened_at) FROM ebb.deletion WHERE subject_id = '2'";
+    assert_eq!(shop.ebb.db.scalar::<String>(states).await, "restored,pending");
+}
