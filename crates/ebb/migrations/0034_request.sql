@@ -75,3 +75,6 @@ BEGIN
     RETURN CASE WHEN ebb.restore_subject(opened.policy, opened.subject_id, $2) THEN 'restored' ELSE 'gone' END;
 END
 $$;
+
+-- Subjects who went as rows of another policy's subjects are found by their pseudonym, too.
+CREATE INDEX audit_along_subject ON ebb.audit (subject) WHERE action = 'erase_along';

@@ -217,7 +217,7 @@ pub(super) async fn any_erasure(tx: &mut PgConnection) -> Result<bool> {
 }
 
 pub(super) async fn erasure_of(tx: &mut PgConnection, subject: &Hash) -> Result<Option<i64>> {
-    Ok(sql!("erasure_of" scalar i64).bind(subject.as_slice()).fetch_optional(tx).await?)
+    Ok(sql!("erasure_of" scalar Option<i64>).bind(subject.as_slice()).fetch_one(tx).await?)
 }
 
 pub(super) async fn erasure_by_deletion(tx: &mut PgConnection, deletion: uuid::Uuid) -> Result<Option<i64>> {

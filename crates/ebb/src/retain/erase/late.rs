@@ -67,6 +67,9 @@ impl Erase {
         }
         let (taken, _) = self.remove(connection, &tree, &doomed, true).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        for (node, rows) in doomed.iter().enumerate() {
+            self.forget_along(connection, node, rows, &[]).await?;
+        }
         let mut tables = BTreeMap::new();
         for ((node, _), rows) in taken.counts {
             *tables.entry(node).or_default() += rows;

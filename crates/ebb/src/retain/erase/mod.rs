@@ -368,6 +368,10 @@ impl Erase {
         let (mut taken, unlinked) = self.remove(connection, tree, &doomed, again).await?;
         self.nothing_left(connection, ready, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let deletions: Vec<Uuid> = ready.iter().map(|ready| ready.candidate.id).collect();
+        for (node, rows) in doomed.iter().enumerate() {
+            self.forget_along(connection, node, rows, &deletions).await?;
+        }
         let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
         for ((node, subject), rows) in &taken.counts {
             gone[*subject as usize].tables.insert(*node, *rows);
@@ -388,6 +392,27 @@ impl Erase {
             gone[row.subject as usize].copied.push(row);
         }
         Ok(gone)
+    }
+
+    /// Rows that went and are subjects of another policy are so no longer.
+    async fn forget_along(
+        &self,
+        connection: &mut PgConnection,
+        node: usize,
+        rows: &Doomed,
+        deletions: &[Uuid],
+    ) -> Result<()> {
+        let node = &self.compiled.tree.nodes[node];
+        let Some(policy) = node.subjects_of.as_deref().filter(|_| !rows.is_empty()) else { return Ok(()) };
+        let ids: Vec<String> = (0..rows.len()).map(|at| rows::id_text(&rows.row(at)[..node.key.len()])).collect();
+        let along = store::Along {
+            policy,
+            table: node.relation.label(),
+            pseudonyms: ids.iter().map(|id| pseudonym(&self.key, policy, id)).collect(),
+            deletions: rows.subjects.iter().map(|whose| deletions.get(*whose as usize).copied()).collect(),
+            ids,
+        };
+        store::forget_along(connection, &self.policy, &along).await
     }
 
     /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked. `again`: some of it may have

@@ -21,6 +21,8 @@ use crate::spine::batch::Batch;
 /// What one part may still take, and what it took.
 struct Part {
     budget: u64,
+    /// Whose part it is, by position.
+    deletions: Vec<Uuid>,
     taken: Taken,
     unlinked: Taken,
 }
@@ -50,7 +52,12 @@ impl Erase {
             return Ok(0);
         }
         let connection = batch.connection();
-        let mut part = Part { budget: LARGE, taken: Taken::copying(self.copier.is_some()), unlinked: Taken::default() };
+        let mut part = Part {
+            budget: LARGE,
+            deletions: group.iter().map(|ready| ready.candidate.id).collect(),
+            taken: Taken::copying(self.copier.is_some()),
+            unlinked: Taken::default(),
+        };
         for ready in &group {
             let id = &ready.candidate.subject_id;
             let forgotten = store::forget_some_events(connection, &self.policy, id, part.budget).await?;
@@ -234,6 +241,11 @@ impl Erase {
             let gone = rows::delete_rows(connection, tree, &[(edge.child, &some)], &mut part.taken).await?;
             if gone == 0 {
                 return Err(kept(&tree.nodes[edge.child]));
+            }
+            if tree.nodes[edge.child].subjects_of.is_some() {
+                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+                self.forget_along(connection, edge.child, &some, &part.deletions).await?;
+                rows::as_role(connection, self.compiled.role.as_ref()).await?;
             }
             part.spend(gone);
             if part.budget == 0 {

@@ -322,6 +322,26 @@ pub(crate) async fn forget_events(
     Ok(sql!("forget_events" as (i32, i64)).bind(policy).bind(ids).fetch_all(connection).await?)
 }
 
+/// Subjects of another policy who went as rows of others.
+pub(crate) struct Along<'a> {
+    pub(crate) policy: &'a str,
+    pub(crate) table: String,
+    pub(crate) ids: Vec<String>,
+    pub(crate) pseudonyms: Vec<Hash>,
+    /// The deletion that each went with, where it is known.
+    pub(crate) deletions: Vec<Option<Uuid>>,
+}
+
+/// Forgets them, but for a record of each that says by which policy they went.
+pub(crate) async fn forget_along(connection: &mut PgConnection, by: &str, along: &Along<'_>) -> Result<()> {
+    let ids: Vec<&str> = along.ids.iter().map(String::as_str).collect();
+    forget_events(connection, along.policy, &ids).await?;
+    let pseudonyms: Vec<&[u8]> = along.pseudonyms.iter().map(|pseudonym| pseudonym.as_slice()).collect();
+    let query = sql!("forget_along").bind(along.policy).bind(ids).bind(pseudonyms).bind(by);
+    query.bind(&along.deletions).bind(&along.table).execute(connection).await?;
+    Ok(())
+}
+
 /// Returns how many were forgotten; fewer than asked for when none is left.
 pub(crate) async fn forget_some_events(
     connection: &mut PgConnection,

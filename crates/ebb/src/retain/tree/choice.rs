@@ -25,7 +25,7 @@ impl<'a> Builder<'a> {
         {
             let (table, policy) = (self.table(child)?.relation.label(), &own.policy);
             let message = format!(
-                "its rows are subjects of policy {policy}: those that go along have no record of their own, and their events and open deletions stay"
+                "its rows are subjects of policy {policy}: they go along without its grace, and a record says with whom"
             );
             let fix =
                 format!("nullify or anonymize {}, and delete those subjects through their policy", columns.join(", "));

@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) key: Vec<Column>,
     /// What is read of its rows: the key, then whatever others refer to.
     pub(crate) read: Vec<Column>,
+    /// The other policy whose subjects its rows are, which go: what is known of them goes too.
+    pub(crate) subjects_of: Option<String>,
     /// Triggers that run for rows that go.
     pub(crate) triggers: Vec<String>,
     /// A trigger may keep a row as it is that is to be changed.
@@ -429,7 +431,10 @@ impl<'a> Builder<'a> {
         let relation = table.relation.clone();
         let doomed = self.doomed.contains(&oid);
         let referred = |edge: &&Edge| edge.parent == at && edge.action != EdgeAction::Keep;
-        let inner = doomed && (at == 0 || self.edges.iter().any(|edge| referred(&edge)));
+        let mut keepers = self.wishes.keepers.iter();
+        let subjects = keepers.find(|keeper| doomed && keeper.table == oid && keeper.is_of_subjects());
+        let subjects_of = subjects.map(|keeper| keeper.policy.clone());
+        let inner = doomed && (at == 0 || subjects_of.is_some() || self.edges.iter().any(|edge| referred(&edge)));
         let column = |name: &str| -> Option<Column> {
             table.column(name).map(|found| Column { name: Ident::new(name), sql_type: found.sql_type.clone() })
         };
@@ -482,7 +487,8 @@ impl<'a> Builder<'a> {
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         }
         let (tuples, triggers) = (table.tuples(), if doomed { table.delete_triggers.clone() } else { Vec::new() });
-        Ok(Node { relation, doomed, inner, key, read, triggers, updates_hindered: table.updates_hindered, tuples })
+        let updates_hindered = table.updates_hindered;
+        Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, updates_hindered, tuples })
     }
 
     /// Strongly connected components of the doomed tables, parents first (Tarjan).

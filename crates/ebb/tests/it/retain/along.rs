@@ -1,6 +1,8 @@
 //! What would go along with a subject, and what others do meanwhile: nobody goes early because of somebody else, nothing
 //! outside the approved tree goes at all, and nothing is said to be gone that is still there.
 
+use ebb::audit::SubjectKey;
+
 use super::{found_in_ebb, users};
 use crate::harness::{Ebb, run_once};
 
@@ -422,5 +424,48 @@ async fn rows_far_below_a_subject_count_towards_the_bound_of_a_transaction() {
 impl Ebb {
     async fn left_users(&self) -> String {
         self.list("id", "users").await
+    }
+}
+
+#[tokio::test]
+async fn subjects_of_another_policy_who_go_along_leave_a_record_and_nothing_else() {
+    // By themselves, and as part of an organisation that is too large for one transaction.
+    for members in [3, 20_500] {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1), (2);
+             CREATE TABLE members (org bigint NOT NULL REFERENCES users ON DELETE CASCADE, name text, deleted_at timestamptz,
+                 PRIMARY KEY (org, name));
+             INSERT INTO members SELECT 1, 'pii-' || n FROM generate_series(1, {members}) n; INSERT INTO members VALUES (2, 'pii-1')",
+        ))
+        .await;
+        let own =
+            "[[retain]]\nname = \"members\"\ntable = \"members\"\ndeleted_at = \"deleted_at\"\ngrace = \"365d\"\n";
+        let children = "children = [{ table = \"members\", column = \"org\", action = \"delete\" }]";
+        ebb.apply(&format!("{own}{}{SINK}", users(children))).await;
+        ebb.db
+            .execute(
+                "SELECT ebb.delete_subject('members', '[\"1\", \"pii-1\"]'), ebb.delete_subject('members', '[\"2\", \"pii-1\"]');
+                 SELECT ebb.schedule('out', now() + interval '2 years', '{\"to\": \"pii-2\"}', NULL, NULL, 'members', '[\"1\", \"pii-2\"]');
+                 SELECT ebb.delete_subject('users', '1')",
+            )
+            .await;
+        ebb.db.advance("91 days").await;
+        ebb.once("users").await;
+        assert_eq!((ebb.list("id", "users").await, ebb.list("org", "members").await), ("2".into(), "2".into()));
+        assert_eq!(found_in_ebb(&ebb, "pii-2").await, Vec::<String>::new());
+        let states = "SELECT string_agg(state || COALESCE(' ' || subject_id, ''), ', ' ORDER BY state) FROM ebb.deletion WHERE policy = 'members'";
+        assert_eq!(ebb.db.scalar::<String>(states).await, "erased, pending [\"2\", \"pii-1\"]");
+        let along = "SELECT count(*) = count(DISTINCT subject) AND count(*) = $1 FROM ebb.audit
+            WHERE action = 'erase_along' AND policy = 'members' AND details #>> '{with,policy}' = 'users'
+              AND (details #>> '{with,deletion}')::uuid = (SELECT id FROM ebb.deletion WHERE policy = 'users')";
+        assert!(ebb.db.scalar::<bool>(&along.replace("$1", &members.to_string())).await);
+        let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
+        let gone = ebb::retain::pseudonym(&key, "members", "[\"1\", \"pii-2\"]");
+        assert!(
+            ebb::audit::erasure_of(&mut ebb.client().await, &gone).await.unwrap().is_some(),
+            "a receipt can be had"
+        );
+        let here = ebb::retain::pseudonym(&key, "members", "[\"2\", \"pii-1\"]");
+        assert_eq!(ebb::audit::erasure_of(&mut ebb.client().await, &here).await.unwrap(), None);
     }
 }
