@@ -13,7 +13,7 @@ use crate::once::Once;
 use crate::pg::catalog;
 use crate::pg::{self, Database, Migrated};
 use crate::policy::{self, At, Change, Expire, Kind, Policy, Resources, Retain, Spec, Stored, Wanted};
-use crate::retain::{self, Asked, Consent, Link, MissingColumn};
+use crate::retain::{self, Approval, Asked, Consent, Link, MissingColumn};
 use crate::schedule::sink::{Sink, Surroundings};
 use crate::schedule::{self, Dispatch, Events, Handlers};
 use crate::spine::{Node, NodeOptions, Shutdown};
@@ -232,7 +232,7 @@ impl Engine {
         }
         for want in wanted {
             if let Policy::Retain(policy) = &want.policy {
-                retain::install(&mut tx, policy, by, retain::Tree::Approved).await?;
+                retain::install(&mut tx, policy, by, Approval::Given).await?;
             }
         }
         for gone in changes.iter().filter(|change| change.kind == Kind::Retain && change.is_disable()) {
@@ -356,9 +356,9 @@ impl Engine {
         }
         self.check(&mut tx, &changed, None).await?;
         asked.covers(&mut tx, &changed, None).await?;
-        let tree = match &changed {
+        let approval = match &changed {
             Policy::Retain(changed) => retain::at_runtime(&mut tx, &stored, changed).await?,
-            _ => retain::Tree::Approved,
+            _ => Approval::Given,
         };
         let put = policy::store::Put {
             kind: stored.kind,
@@ -375,7 +375,7 @@ impl Engine {
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         if let Policy::Retain(policy) = &changed {
-            retain::install(&mut tx, policy, asked.by, tree).await?;
+            retain::install(&mut tx, policy, asked.by, approval).await?;
             retain::one_for_each_table(&mut tx).await?;
         }
         if let Policy::Resources(resources) = &changed {

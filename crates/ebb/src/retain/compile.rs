@@ -69,7 +69,7 @@ pub(crate) async fn tree(
     policy: &Retain,
     subjects: &Subjects,
 ) -> Result<(catalog::Table, Tree)> {
-    let among = Surroundings { installed: store::installed(connection).await?, planned: &[] };
+    let among = Surroundings::found(connection).await?;
     tree_among(connection, policy, subjects, among).await
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn tree_among(
 
 /// Everything that can be wrong with a policy over subjects, by what the database knows.
 pub(crate) async fn compile(connection: &mut PgConnection, policy: &Retain, subjects: &Subjects) -> Result<Compiled> {
-    let among = Surroundings { installed: store::installed(connection).await?, planned: &[] };
+    let among = Surroundings::found(connection).await?;
     compile_among(connection, policy, subjects, among).await
 }
 

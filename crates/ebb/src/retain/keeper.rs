@@ -87,6 +87,11 @@ pub(crate) struct Surroundings<'a> {
 impl Surroundings<'_> {
     /// The policies that the database has.
     pub(crate) const STORED: Self = Self { installed: true, planned: &[] };
+
+    /// The same, or none where the schema is not there yet.
+    pub(crate) async fn found(connection: &mut PgConnection) -> Result<Self> {
+        Ok(Self { installed: store::installed(connection).await?, planned: &[] })
+    }
 }
 
 /// The policies that keep rows of tables, besides this one.

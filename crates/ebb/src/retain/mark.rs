@@ -108,7 +108,7 @@ impl Mark {
     }
 
     async fn enter(&self, batch: &mut Batch) -> Result<()> {
-        rows::bound(batch.connection(), &self.compiled.root.relation, std::time::Duration::from_millis(200)).await
+        rows::bound(batch.connection(), &self.compiled.root.relation).await
     }
 
     /// Reads the next soft-deleted rows.

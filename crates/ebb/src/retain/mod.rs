@@ -93,17 +93,17 @@ pub(crate) async fn check(connection: &mut PgConnection, policy: &Retain) -> Res
 
 /// Whether storing a policy approves its tree as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tree {
+pub(crate) enum Approval {
     /// Somebody was shown it.
-    Approved,
+    Given,
     /// What was approved before stays so, whatever has grown since.
     AsBefore,
 }
 
 /// A policy that changes at runtime is shown to nobody as a tree: while more hangs on its table than was approved, it may only
 /// be switched off. Returns what the change says of the tree.
-pub(crate) async fn at_runtime(connection: &mut PgConnection, stored: &Stored, changed: &Retain) -> Result<Tree> {
-    let Ok(Policy::Retain(before)) = stored.policy() else { return Ok(Tree::Approved) };
+pub(crate) async fn at_runtime(connection: &mut PgConnection, stored: &Stored, changed: &Retain) -> Result<Approval> {
+    let Ok(Policy::Retain(before)) = stored.policy() else { return Ok(Approval::Given) };
     store::rows::savepoint(connection).await?;
     let unapproved = unapproved(connection, &before).await;
     store::rows::end_savepoint(connection, unapproved.is_ok()).await?;
@@ -112,11 +112,11 @@ pub(crate) async fn at_runtime(connection: &mut PgConnection, stored: &Stored, c
         Ok(grown) => grown,
         Err(error) if error.is_unavailable() => return Err(error),
         Err(_) if changed.enabled => self::unapproved(connection, changed).await?,
-        Err(_) => return Ok(Tree::AsBefore),
+        Err(_) => return Ok(Approval::AsBefore),
     };
     match (grown.is_empty(), changed.enabled) {
-        (true, _) => Ok(Tree::Approved),
-        (false, false) => Ok(Tree::AsBefore),
+        (true, _) => Ok(Approval::Given),
+        (false, false) => Ok(Approval::AsBefore),
         (false, true) => Err(Error::refused(format!(
             "what hangs on its table has changed since it was approved: {}",
             grown.join("; ")
@@ -126,7 +126,12 @@ pub(crate) async fn at_runtime(connection: &mut PgConnection, stored: &Stored, c
 }
 
 /// Stores what functions and nodes need of a policy: its terms, its function, and its tree.
-pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: &str, tree: Tree) -> Result<()> {
+pub(crate) async fn install(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    by: &str,
+    approval: Approval,
+) -> Result<()> {
     let name = policy.name.as_str();
     let (mut subject_call, mut shape) = (None, None);
     let table = work::table(connection, policy).await?;
@@ -147,10 +152,10 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
             store::define(connection, keeper::grant(role)).await?;
         }
         gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
-        let found = compiled.tree.shape();
-        let erased = found.tables.iter().filter(|table| table.erased);
+        let tree = compiled.tree.shape();
+        let erased = tree.tables.iter().filter(|table| table.erased);
         gate::open_over(connection, name, erased.map(|table| table.table.clone()).collect()).await?;
-        shape = Some(found);
+        shape = Some(tree);
     }
     let floor = policy.floor.unwrap_or(Term::seconds(0));
     let warning = policy.subjects().and_then(|subjects| subjects.warning.as_ref());
@@ -165,7 +170,7 @@ pub(crate) async fn install(connection: &mut PgConnection, policy: &Retain, by: 
         subject_call,
         tree: shape.as_ref(),
         by,
-        approves: tree == Tree::Approved,
+        approves: approval == Approval::Given,
         warn_before: warning.map(|warning| warning.before.iter().map(Term::to_interval).collect()).unwrap_or_default(),
         proceed: warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed),
     };

@@ -28,8 +28,6 @@ use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 
-/// How long a batch waits for a row that somebody holds; the subject is warned by the next run.
-const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// A warning that is later than this, over the sink's own retries, would name a date that is not true any more. It is
 /// not sent, and made anew.
 const LATE: Duration = Duration::from_secs(86_400);
@@ -103,7 +101,7 @@ impl Warn {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let size = batch.size.max(1);
-        rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
+        rows::bound(batch.connection(), &self.compiled.root.relation).await?;
         let (changed, next) = match self.way {
             Way::Settle(after) => self.settle(batch.connection(), after, size).await?,
             Way::First(after) => {

@@ -13,7 +13,6 @@ pub(crate) use pair::Pair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -31,8 +30,6 @@ use crate::spine::Outcome;
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
-/// How long a batch waits for a row that somebody holds; the subject is tried again later.
-const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// A subject with more rows than this goes in parts.
 const LARGE: u64 = 20_000;
 /// How much of that subjects may be expected to have who go together.
@@ -136,7 +133,7 @@ impl Erase {
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
-        rows::bound(batch.connection(), &self.compiled.root.relation, LOCK_WAIT).await?;
+        rows::bound(batch.connection(), &self.compiled.root.relation).await?;
         self.unchanged(batch.connection()).await
     }
 

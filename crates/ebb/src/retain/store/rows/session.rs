@@ -1,25 +1,26 @@
 //! How a transaction over users' tables behaves: bounds, savepoints, roles.
 
+use std::time::Duration;
+
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::Result;
 use crate::pg::{Ident, Relation};
 use crate::retain::tree::Tree;
 
+/// How long a batch waits for a row that somebody holds; the subject's turn comes again with the next run.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
 /// workers, whose start takes longer than the look.
 /// Commits wait for the disk: what is said to be erased is.
 /// Triggers of the tables find what they name without a schema.
-pub(crate) async fn bound(
-    connection: &mut PgConnection,
-    root: &Relation,
-    lock_wait: std::time::Duration,
-) -> Result<()> {
+pub(crate) async fn bound(connection: &mut PgConnection, root: &Relation) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
          SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL row_security = off; \
          SET LOCAL search_path = pg_catalog, {}, public, pg_temp",
-        lock_wait.as_millis(),
+        LOCK_WAIT.as_millis(),
         root.schema
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
