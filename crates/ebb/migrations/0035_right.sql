@@ -53,21 +53,30 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                                       THEN interval '1 second' ELSE interval '25 hours' END >= $3
     FROM ebb.policy p
     JOIN ebb.retain r ON r.policy = p.name
-    JOIN (pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace) ON r.relation = n.nspname || '.' || c.relname
+    JOIN pg_namespace n ON n.nspname = (parse_ident(r.relation))[1]
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = (parse_ident(r.relation))[2]
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = p.spec ->> 'deleted_at'
     JOIN pg_type t ON t.oid = a.atttypid
     WHERE p.kind = 'retain' AND p.name = $1
 $$;
 
+-- A table as people read it: quoted only where SQL would need it.
+CREATE FUNCTION ebb.relation_label(relation oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(CASE WHEN x.name ~ '^[a-z_][a-z0-9_]*$' THEN x.name ELSE '"' || replace(x.name, '"', '""') || '"' END, '.' ORDER BY x.n)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL unnest(ARRAY[n.nspname, c.relname]::text[]) WITH ORDINALITY x (name, n)
+    WHERE c.oid = relation
+$$;
+
 -- Policies over the subjects of one partition are refused by now. Holds that they have reach the same rows through the table.
 INSERT INTO ebb.reach (policy, relation, conditions, erased)
-SELECT r.policy, whole.label, r.conditions, r.erased
+SELECT r.policy, ebb.relation_label(a.relid), r.conditions, r.erased
 FROM ebb.reach r
-JOIN (SELECT c.oid, format('%s.%s', n.nspname, c.relname) AS label FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE c.relispartition) part ON part.label = r.relation
-CROSS JOIN LATERAL pg_partition_ancestors(part.oid) a (relid)
-JOIN (SELECT c.oid, format('%s.%s', n.nspname, c.relname) AS label FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace) whole
-  ON whole.oid = a.relid AND whole.oid <> part.oid
+JOIN pg_namespace n ON n.nspname = (parse_ident(r.relation))[1]
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = (parse_ident(r.relation))[2] AND c.relispartition
+CROSS JOIN LATERAL pg_partition_ancestors(c.oid) a (relid)
+WHERE a.relid <> c.oid
 ON CONFLICT (policy, relation) DO NOTHING;
 UPDATE ebb.gate g SET bound = true
 WHERE NOT g.bound AND EXISTS (SELECT FROM ebb.reach r WHERE r.relation = ANY (g.relations));
@@ -129,10 +138,8 @@ UPDATE ebb.adoption a
 SET portrait = a.portrait || ARRAY(
     SELECT l FROM unnest(ebb.table_portrait(here.parent, here.column_name)) l
     WHERE split_part(l, ':', 1) IN ('storage', 'tablespace', 'column storage', 'identity', 'sequence', 'index use', 'view options'))
-FROM (SELECT c.oid AS parent, format('%s.%s', n.nspname, c.relname) AS label, k.attname::text AS column_name
+FROM (SELECT p.partrelid AS parent, ebb.relation_label(p.partrelid) AS label, k.attname::text AS column_name
       FROM pg_partitioned_table p
-      JOIN pg_class c ON c.oid = p.partrelid
-      JOIN pg_namespace n ON n.oid = c.relnamespace
       JOIN pg_attribute k ON k.attrelid = p.partrelid AND k.attnum = p.partattrs[0]) here
 WHERE here.label = a.relation AND a.state = 'adopted' AND a.portrait IS NOT NULL
   AND NOT EXISTS (SELECT FROM unnest(a.portrait) l WHERE l LIKE 'column storage: %');

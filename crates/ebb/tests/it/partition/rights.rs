@@ -409,7 +409,7 @@ async fn row_security_is_copied_from_a_table_that_lost_columns_and_names_that_a_
          CREATE TABLE public.other (n_id bigint);
          ALTER TABLE public.n DROP COLUMN gone;
          ALTER TABLE public.n ENABLE ROW LEVEL SECURITY;
-         CREATE POLICY some ON public.n FOR SELECT USING (status IN ('a', 'b'));
+         CREATE POLICY few ON public.n FOR SELECT USING (status IN ('a', 'b'));
          CREATE POLICY known ON public.n FOR UPDATE USING (n.ok(status));
          CREATE POLICY own ON public.n FOR DELETE USING (EXISTS (SELECT FROM public.other o WHERE o.n_id = n.id));
          CREATE TYPE public.n_2026_12 AS ENUM ('a')",
