@@ -253,7 +253,7 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
             .filter(|file| file.as_ref().is_ok_and(|file| file.file_name().to_string_lossy().contains("subject")))
             .count()
     };
-    assert_eq!((keys(&shell), keys(&elsewhere)), (1, 0));
+    assert_eq!((keys(shell), keys(&elsewhere)), (1, 0));
     elsewhere.ok(&["apply", "--yes", "--force", "--new-subject-key"]);
     // From then on the former key is the wrong one.
     let receipt = ["audit", "receipt", "--policy", "user_accounts", "--subject", "1"];
