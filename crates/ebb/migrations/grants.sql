@@ -39,7 +39,7 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb FROM PUBLIC;
+REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA ebb FROM PUBLIC;
 
 -- Names of types and tables are looked up in the session's temporary schema first, unless the path has it: last, where nobody can put
 -- anything of his own before what a function means.
@@ -60,7 +60,7 @@ DECLARE
     loose regprocedure;
 BEGIN
     FOR loose IN SELECT p.oid FROM pg_catalog.pg_proc p
-                 WHERE p.pronamespace = 'ebb'::regnamespace AND strpos(p.prosrc, chr(92)) > 0 AND pg_has_role(p.proowner, 'USAGE')
+                 WHERE p.pronamespace = 'ebb'::regnamespace AND p.prokind = 'f' AND strpos(p.prosrc, chr(92)) > 0 AND pg_has_role(p.proowner, 'USAGE')
                    AND 'standard_conforming_strings=on' <> ALL (COALESCE(p.proconfig, '{}')) LOOP
         EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', loose);
     END LOOP;

@@ -101,7 +101,8 @@ pub(crate) async fn everybody(
     let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
     let deleted_at = format!("n.{}", root.deleted_at);
     let sql = format!(
-        "SELECT {}, ARRAY[{}], CASE WHEN pg_catalog.isfinite({deleted_at}) THEN {} END FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        "SELECT {}, ARRAY[{}], CASE WHEN pg_catalog.isfinite({deleted_at}) AND {deleted_at} OPERATOR(pg_catalog.<) '9999-01-01' THEN {} END \
+         FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
         id_sql(&root.key, "n"),
         texts.join(", "),
         root.time.moment(&deleted_at, &root.zone),
