@@ -318,6 +318,40 @@ async fn what_stands_in_for_a_key_is_not_blinded_by_forced_row_security() {
 }
 
 #[tokio::test]
+async fn who_may_only_insert_does_so_while_rows_are_drained() {
+    let name = uuid::Uuid::new_v4().simple().to_string();
+    let (owner, app) = (format!("owner_{name}"), format!("app_{name}"));
+    let ebb = with(&format!(
+        "CREATE ROLE {owner}; CREATE ROLE {app}; CREATE SCHEMA s AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA s TO {app};
+         CREATE TABLE s.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); ALTER TABLE s.t OWNER TO {owner}; GRANT INSERT ON s.t TO {app}"
+    ))
+    .await;
+    adopted(&ebb, &request("s.t")).await;
+    ebb.db.execute("INSERT INTO s.t VALUES (1, '2026-11-01'), (2, '2027-01-05')").await;
+    let engine = ebb.another(ebb.db.open());
+    let killed = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains("move the rows") => {
+                panic!("killed here, as the test wants it")
+            }
+            _ => {}
+        };
+        rollback(engine.database(), "s.t", "test", &mut watch).await
+    });
+    assert!(killed.await.is_err_and(|error| error.is_panic()));
+    // What stands in for the key has the rights of the table's owner, not those of whoever owns Ebb's schema.
+    let whose = "SELECT string_agg(DISTINCT pg_get_userbyid(proowner)::text, ',') FROM pg_proc WHERE proname ~ '^ebb_[0-9]+_one' AND prosecdef";
+    assert_eq!(ebb.db.scalar::<String>(whose).await, owner);
+    let insert = |id: i32| format!("SET LOCAL ROLE {app}; INSERT INTO s.t VALUES ({id}, '2026-11-02')");
+    assert_eq!(says(&ebb, &insert(3)).await, "");
+    assert_eq!(says(&ebb, &insert(2)).await, "23505", "it is in a child, where this role may not look");
+    assert_eq!(back(&ebb, "s.t").await.unwrap(), RolledBack::Back(1));
+    assert_eq!(ebb.list("id", "s.t").await, "1,2,3");
+    over(&ebb, "s.t").await;
+    ebb.db.execute(&format!("DROP OWNED BY {owner}, {app} CASCADE; DROP ROLE {owner}, {app}")).await;
+}
+
+#[tokio::test]
 async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_longer() {
     let ebb = with(
         "CREATE TABLE public.t (id bigint PRIMARY KEY, site int, k text, at bigint NOT NULL, UNIQUE (site, k));
