@@ -54,8 +54,12 @@ async fn rights_that_were_taken_since_do_not_come_back() {
          SET ROLE {one}; GRANT SELECT ON public.t TO {two}; RESET ROLE"
     ))
     .await;
+    let rights = "SELECT string_agg(x::text, ',' ORDER BY x::text) FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass";
+    let before: String = ebb.db.scalar(rights).await;
+    assert!(before.contains(&format!("{two}=r/{one}")), "{before}");
     adopted(&ebb, &request("public.t")).await;
-    ebb.db.execute(&format!("REVOKE SELECT ON public.t FROM {two}; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
+    assert_eq!(ebb.db.scalar::<String>(rights).await, before, "what somebody gave on is still theirs to take back");
+    ebb.db.execute(&format!("SET ROLE {one}; REVOKE SELECT ON public.t FROM {two}; RESET ROLE; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
     let draws = format!("SELECT has_sequence_privilege('{two}', 'public.t_id_seq', 'USAGE')");
     assert!(
         !ebb.db.scalar::<bool>(&draws).await,
@@ -186,7 +190,8 @@ async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
     // What is different for the triggers of a partitioned table is said.
     ebb.db
         .execute(
-            "DROP TRIGGER stamp ON public.s; CREATE FUNCTION public.told() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', TG_TABLE_NAME; RETURN NULL; END';
+            "DROP TRIGGER stamp ON public.s; CREATE FUNCTION public.whole() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW := jsonb_populate_record(NEW, ''{}''); RETURN NEW; END';
+             CREATE TRIGGER whole BEFORE INSERT ON public.s FOR EACH ROW EXECUTE FUNCTION public.whole(); CREATE FUNCTION public.told() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', TG_TABLE_NAME; RETURN NULL; END';
              CREATE TRIGGER told AFTER UPDATE ON public.s FOR EACH ROW EXECUTE FUNCTION public.told()",
         )
         .await;
@@ -195,6 +200,7 @@ async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
     let said: String = found.changes.iter().map(|one| format!("{}\n", one.what)).collect();
     for part in [
         "column created_at becomes NOT NULL",
+        "trigger whole may give a new row its created_at",
         "told asks for the name of its table",
         "told does not fire for an update that moves",
     ] {
