@@ -392,8 +392,8 @@ pub(crate) async fn short_guard(
     oid: u32,
     keep: Option<PgInterval>,
     by: &str,
-) -> Result<Option<(String, String)>> {
-    Ok(sql!("short_guards" as (String, String))
+) -> Result<Option<(String, String, bool)>> {
+    Ok(sql!("short_guards" as (String, String, bool))
         .bind(i64::from(oid))
         .bind(keep)
         .bind(by)
