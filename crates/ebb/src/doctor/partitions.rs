@@ -42,11 +42,14 @@ async fn guard(connection: &mut PgConnection, stored: &Stored) -> Result<Option<
     let keep = policy.keep.map(|keep| keep.to_interval());
     let short = partition::store::short_guard(connection, table.oid, keep, policy.by.as_str()).await?;
     let label = table.relation.label();
-    Ok(short.map(|(term, wanted)| {
-        let text = format!(
-            "keys of {label} that its guard keeps unique are free again {term} after their row came, and its rows are kept for longer"
-        );
-        let fix = format!("SELECT ebb.guard_for('{}', '{wanted}')", table.relation.to_string().replace('\'', "''"));
+    Ok(short.map(|(term, wanted, begun)| {
+        let text = match begun {
+            true => format!("some keys of {label} that its guard keeps unique are free before their rows go: lengthening them did not end"),
+            false => format!(
+                "keys of {label} that its guard keeps unique are free again {term} after their row came, and its rows are kept for longer"
+            ),
+        };
+        let fix = format!("CALL ebb.guard_for('{}', '{wanted}')", table.relation.to_string().replace('\'', "''"));
         Finding::warn("guard", Some(stored.name.as_str()), text).fix(Fix::sql(fix))
     }))
 }

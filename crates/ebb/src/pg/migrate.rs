@@ -61,6 +61,8 @@ const MIGRATIONS: &[Migration] = migrations![
     33 "0033_parts",
     34 "0034_request",
     35 "0035_reach",
+    36 "0036_right",
+    37 "0037_aside",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

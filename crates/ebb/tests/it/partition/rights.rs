@@ -335,6 +335,40 @@ async fn what_stands_in_for_a_key_is_not_blinded_by_forced_row_security() {
 }
 
 #[tokio::test]
+async fn who_may_only_insert_does_so_while_rows_are_drained() {
+    let name = uuid::Uuid::new_v4().simple().to_string();
+    let (owner, app) = (format!("owner_{name}"), format!("app_{name}"));
+    let ebb = with(&format!(
+        "CREATE ROLE {owner}; CREATE ROLE {app}; CREATE SCHEMA s AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA s TO {app};
+         CREATE TABLE s.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); ALTER TABLE s.t OWNER TO {owner}; GRANT INSERT ON s.t TO {app}"
+    ))
+    .await;
+    adopted(&ebb, &request("s.t")).await;
+    ebb.db.execute("INSERT INTO s.t VALUES (1, '2026-11-01'), (2, '2027-01-05')").await;
+    let engine = ebb.another(ebb.db.open());
+    let killed = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains("move the rows") => {
+                panic!("killed here, as the test wants it")
+            }
+            _ => {}
+        };
+        rollback(engine.database(), "s.t", "test", &mut watch).await
+    });
+    assert!(killed.await.is_err_and(|error| error.is_panic()));
+    // What stands in for the key has the rights of the table's owner, not those of whoever owns Ebb's schema.
+    let whose = "SELECT string_agg(DISTINCT pg_get_userbyid(proowner)::text, ',') FROM pg_proc WHERE proname ~ '^ebb_[0-9]+_one' AND prosecdef";
+    assert_eq!(ebb.db.scalar::<String>(whose).await, owner);
+    let insert = |id: i32| format!("SET LOCAL ROLE {app}; INSERT INTO s.t VALUES ({id}, '2026-11-02')");
+    assert_eq!(says(&ebb, &insert(3)).await, "");
+    assert_eq!(says(&ebb, &insert(2)).await, "23505", "it is in a child, where this role may not look");
+    assert_eq!(back(&ebb, "s.t").await.unwrap(), RolledBack::Back(1));
+    assert_eq!(ebb.list("id", "s.t").await, "1,2,3");
+    over(&ebb, "s.t").await;
+    ebb.db.execute(&format!("DROP OWNED BY {owner}, {app} CASCADE; DROP ROLE {owner}, {app}")).await;
+}
+
+#[tokio::test]
 async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_longer() {
     let ebb = with(
         "CREATE TABLE public.t (id bigint PRIMARY KEY, site int, k text, at bigint NOT NULL, UNIQUE (site, k));
@@ -376,9 +410,28 @@ async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_lo
     ebb.db.execute("UPDATE ebb.policy SET spec = jsonb_set(spec, '{keep}', '\"10y\"') WHERE name = 't'").await;
     let found = doctor(&ebb, "guard").await;
     assert!(found.len() == 1 && found[0].1.contains("are free again 4 mons after their row came"), "{found:?}");
-    assert_eq!(ebb.db.scalar::<i64>("SELECT ebb.guard_for('public.t', '10 years 3 months')").await, 602);
+    // Who is at work meanwhile claims by the old term, and is waited for.
+    let mut open = ebb.client().await;
+    sqlx::raw_sql("BEGIN").execute(&mut open).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(put(1002, "k1002", "2027-01-05"))).execute(&mut open).await.unwrap();
+    let mut client = ebb.client().await;
+    let longer = sqlx::raw_sql("CALL ebb.guard_for('public.t', '10 years 3 months')").execute(&mut client);
+    let commit = async {
+        ebb_testkit::eventually(crate::harness::SOON, || async {
+            ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.guard_term").await == 1
+        })
+        .await;
+        assert_eq!(doctor(&ebb, "guard").await.len(), 1);
+        sqlx::raw_sql("COMMIT").execute(&mut open).await.unwrap();
+    };
+    let (longer, ()) = tokio::join!(longer, commit);
+    longer.unwrap();
     assert!(doctor(&ebb, "guard").await.is_empty());
-    assert_eq!(says(&ebb, &put(1002, "k1002", "2027-01-05")).await, "");
+    ebb.db.execute("UPDATE ebb.guard_term SET settled = false").await;
+    let found = doctor(&ebb, "guard").await;
+    assert!(found.len() == 1 && found[0].1.contains("did not end"), "{found:?}");
+    sqlx::raw_sql("CALL ebb.guard_for('public.t', '10 years 3 months')").execute(&mut client).await.unwrap();
+    assert!(doctor(&ebb, "guard").await.is_empty());
     let until = "SELECT min(expires_at) > '2036-11-01' FROM ebb.once_key";
     assert!(ebb.db.scalar::<bool>(until).await, "those that were there, and those that come");
     ebb.db.execute("DELETE FROM public.t WHERE id = 1002").await;
@@ -396,4 +449,28 @@ async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_lo
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.once_key").await, 0);
     let left = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.t'::regclass AND NOT tgisinternal";
     assert_eq!(ebb.db.scalar::<i64>(left).await, 0);
+}
+
+#[tokio::test]
+async fn row_security_is_copied_from_a_table_that_lost_columns_and_names_that_a_type_has_are_left_alone() {
+    let ebb = with(
+        "CREATE SCHEMA n;
+         CREATE TABLE public.n (id bigint, gone int, at timestamptz NOT NULL, status varchar(10), PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE FUNCTION n.ok(text) RETURNS boolean LANGUAGE sql AS 'SELECT $1 IS NOT NULL';
+         CREATE TABLE public.other (n_id bigint);
+         ALTER TABLE public.n DROP COLUMN gone;
+         ALTER TABLE public.n ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY few ON public.n FOR SELECT USING (status IN ('a', 'b'));
+         CREATE POLICY known ON public.n FOR UPDATE USING (n.ok(status));
+         CREATE POLICY own ON public.n FOR DELETE USING (EXISTS (SELECT FROM public.other o WHERE o.n_id = n.id));
+         CREATE TYPE public.n_2026_12 AS ENUM ('a')",
+    )
+    .await;
+    let made = "SELECT ebb.add_partitions('public.n'::regclass, 'at', 'month', 2, NULL, 'UTC', 10)";
+    assert_eq!(ebb.db.scalar::<i32>(made).await, 3);
+    let names = "SELECT string_agg(regexp_replace(relid::text, '_[0-9a-f]{8}_', '_X_'), ' ' ORDER BY relid::text)
+        FROM pg_partition_tree('public.n') WHERE isleaf";
+    assert_eq!(ebb.db.scalar::<String>(names).await, "n_2026_11 n_2027_01 n_X_2026_12");
+    let policies = "SELECT count(*) FROM pg_policies WHERE tablename LIKE 'n\\_%' AND (qual ~ 'n\\.ok' OR qual ~ 'status' OR qual ~ 'o.n_id = n_20')";
+    assert_eq!(ebb.db.scalar::<i64>(policies).await, 9 - 1, "the one with digits of its own is named by them");
 }
