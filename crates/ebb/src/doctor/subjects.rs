@@ -80,12 +80,12 @@ pub(super) async fn subjects(
         );
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }
-    if looked == 0 {
-        return Ok(findings);
-    }
     for below in retain::below_floors(&mut tx, &followed(&new, stored)).await? {
         let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
         findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
+    }
+    if looked == 0 {
+        return Ok(findings);
     }
     for (policy, count, error) in retain::stuck(&mut tx).await? {
         let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));

@@ -151,15 +151,21 @@ impl Engine {
             policies.push(plan);
         }
         let mut tx = self.database().read().await?;
-        for below in crate::retain::below_floors(&mut tx, &followed(wanted, &background.stored)).await? {
-            let problem = Problem { message: below.to_string(), fix: None, refused: false };
-            policies
-                .iter_mut()
-                .filter(|plan| plan.policy == below.policy)
-                .for_each(|plan| plan.problems.push(problem.clone()));
-        }
+        let below = crate::retain::below_floors(&mut tx, &followed(wanted, &background.stored)).await?;
         tx.rollback().await?;
-        let trees = self.plan_trees(wanted, &background.stored, migrated).await?;
+        let mut trees = self.plan_trees(wanted, &background.stored, migrated).await?;
+        for below in below {
+            let message = below.to_string();
+            // A policy over partitions has no plan of its own: whoever keeps the rows says it.
+            let swept = policies.iter().any(|plan| plan.policy == below.policy);
+            let named = if swept { &below.policy } else { &below.keeper };
+            if let Some(plan) = policies.iter_mut().find(|plan| plan.policy == *named) {
+                plan.problems.push(Problem { message, fix: None, refused: false });
+            } else if let Some(tree) = trees.iter_mut().find(|tree| tree.policy == *named) {
+                let table = tree.table.clone();
+                tree.findings.push(crate::retain::Finding { refuses: false, table, message, fix: None });
+            }
+        }
         let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
         Ok(Plan { at, schema_version, changes, policies, trees, made_due })
     }

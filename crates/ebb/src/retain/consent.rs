@@ -6,10 +6,10 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
 use super::{as_expire, store};
-use crate::pg::catalog;
-use crate::policy::{Action, EpochUnit, Kind, Policy, Retain, RetainForm, Stored, Term, Undeliverable, Wanted};
+use crate::policy::{Kind, Policy, Retain, Stored, Term, Undeliverable, Wanted};
 use crate::{Error, Result, plan, policy};
 
 /// What somebody has agreed to.
@@ -42,9 +42,9 @@ impl MadeDue {
     }
 
     /// The same of subjects, of whom those that nobody has marked yet come on top.
-    pub(super) fn subjects(policy: &str, before: (u64, Option<u64>), after: (u64, Option<u64>)) -> Self {
-        let sum = |(marked, unmarked): (u64, Option<u64>)| marked + unmarked.unwrap_or_default();
-        Self { uncounted: after.1.is_none(), ..Self::new(policy, "subjects", (sum(before), sum(after))) }
+    pub(super) fn subjects(policy: &str, before: (u64, Unmarked), after: (u64, Unmarked)) -> Self {
+        let sum = |(marked, unmarked): (u64, Unmarked)| marked + unmarked.found;
+        Self { uncounted: after.1.more, ..Self::new(policy, "subjects", (sum(before), sum(after))) }
     }
 
     /// How many more.
@@ -99,27 +99,40 @@ pub async fn made_due(connection: &mut PgConnection, wanted: &Retain) -> Result<
     let (now, then) = store::due_if(connection, name, terms, (warning.is_some(), proceeds), own).await?;
     let Policy::Retain(before) = before else { return Ok(None) };
     // Whoever is not marked yet is counted where a term may get shorter, which may take its time.
-    let (unmarked_now, unmarked_then) = match terms_of(&before) == terms_of(wanted) {
-        true => (Some(0), Some(0)),
+    let no_shorter = terms_of(&before) == terms_of(wanted)
+        && wanted.retention().never_shorter(&before.retention())
+        && floor.never_shorter(&before.floor.unwrap_or(Term::seconds(0)));
+    let (unmarked_now, unmarked_then) = match no_shorter {
+        true => (Unmarked::default(), Unmarked::default()),
         false => (unmarked(connection, &before).await?, unmarked(connection, wanted).await?),
     };
     Ok(Some(MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then))))
 }
 
-/// What decides when a soft delete that nobody has marked yet is due.
+/// What decides, besides the terms themselves, when a soft delete that nobody has marked yet is due.
 fn terms_of(policy: &Retain) -> impl PartialEq {
     let subjects = policy.subjects();
     let warned = subjects.is_some_and(|subjects| subjects.warning.is_some());
     let column = subjects.map(|subjects| subjects.deleted_at.clone());
-    (policy.retention(), policy.floor, policy.tenant_override, policy.zone.name().to_owned(), column, warned)
+    let tenant = policy.tenant_override.then(|| policy.tenant.clone());
+    (tenant, policy.zone.name().to_owned(), column, warned)
 }
 
-/// How many subjects are due whose soft delete nobody has marked yet: the next marking finds them. None where they are too
-/// many to count now.
-pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<Option<u64>> {
-    let Some(subjects) = policy.subjects().filter(|subjects| subjects.warning.is_none()) else { return Ok(Some(0)) };
+/// Subjects who are due and whose soft delete nobody has marked yet: the next marking finds them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Unmarked {
+    found: u64,
+    /// There may be more of them than could be counted.
+    more: bool,
+}
+
+pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<Unmarked> {
+    let Some(subjects) = policy.subjects().filter(|subjects| subjects.warning.is_none()) else {
+        return Ok(Unmarked::default());
+    };
     let found = super::plan::unmarked(connection, policy, subjects, Surroundings::STORED).await?;
-    Ok(found.map(|found| found.len() as u64).filter(|found| *found < super::plan::UNMARKED))
+    let more = found.as_ref().is_none_or(|found| found.len() as u64 >= super::plan::UNMARKED);
+    Ok(Unmarked { found: found.unwrap_or_default().len() as u64, more })
 }
 
 async fn stored(connection: &mut PgConnection) -> Result<Vec<Stored>> {
@@ -147,17 +160,11 @@ impl Asked<'_> {
         let Policy::Retain(wanted) = wanted else { return Ok(()) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
-        let parsed = |stored: &Stored| match stored.policy() {
-            Ok(Policy::Retain(policy)) => Some(policy),
-            _ => None,
-        };
-        let Some(before) = named.and_then(parsed) else {
+        let Some(before) = named.and_then(floor::parsed) else {
             // A new name over a table whose policy goes: its floor is still the table's.
             let stays = |name: &str| all.is_none_or(|all| all.iter().any(|w| w.kind == Kind::Retain && w.name == name));
-            for gone in stored.iter().filter(|stored| !stays(&stored.name)).filter_map(parsed) {
-                if gone.subjects().is_some() == wanted.subjects().is_some()
-                    && same_table(connection, &gone.table, &wanted.table).await?
-                {
+            for gone in stored.iter().filter(|stored| !stays(&stored.name)).filter_map(floor::parsed) {
+                if gone.floor.is_some() && floor::retain_the_same(connection, &gone, wanted).await? {
                     self.covers_floor(connection, &gone, wanted).await?;
                 }
             }
@@ -188,18 +195,19 @@ impl Asked<'_> {
         all: Option<&[Wanted]>,
     ) -> Result<()> {
         let Some(sweep) = Sweep::of(wanted) else { return Ok(()) };
-        let before: Vec<Policy> =
-            policy::store::all(connection).await?.iter().filter_map(|stored| stored.policy().ok()).collect();
-        let others: Vec<Policy> = match all {
+        let stored = policy::store::all(connection).await?;
+        let current: Vec<Policy> = match all {
             Some(all) => all.iter().map(|other| other.policy.clone()).collect(),
-            None => before.iter().filter(|other| other.enabled()).cloned().collect(),
+            None => stored.iter().filter(|other| other.enabled).filter_map(|other| other.policy().ok()).collect(),
         };
-        for below in below(connection, &sweep, &others).await? {
-            let keeper =
-                others.iter().find(|other| matches!(other, Policy::Retain(r) if r.name.as_str() == below.keeper));
-            if before.contains(wanted) && keeper.is_some_and(|keeper| before.contains(keeper)) {
+        // Those that go are asked by a new name of a policy itself.
+        let is_new = !stored.iter().any(|stored| stored.kind == wanted.kind() && stored.name == wanted.name());
+        let known = if wanted.kind() == Kind::Retain && is_new { &[] } else { &stored[..] };
+        for keeper in floor::keepers(&current, known) {
+            if sweep.stands(&keeper, &stored) {
                 continue;
             }
+            let Some(below) = floor::below(connection, &sweep, &keeper).await? else { continue };
             let Below { policy, keeper, floor, .. } = &below;
             self.justified(connection, below.to_string(), keeper).await?;
             let mut entry = crate::audit::Entry::new("floor", self.by);
@@ -249,97 +257,6 @@ impl Asked<'_> {
         entry.insert(connection).await?;
         Ok(())
     }
-}
-
-/// What the floor of a policy is counted from.
-fn counted_from(policy: &Retain) -> (&str, Option<EpochUnit>) {
-    match &policy.form {
-        RetainForm::Direct(direct) => (&direct.column, direct.unit),
-        RetainForm::Subjects(subjects) => (&subjects.deleted_at, None),
-    }
-}
-
-/// A policy that takes rows by their time.
-struct Sweep {
-    name: String,
-    table: String,
-    column: String,
-    /// The shortest that a row may stay after that time.
-    term: Term,
-}
-
-impl Sweep {
-    fn of(policy: &Policy) -> Option<Self> {
-        let (name, table, column, term) = match policy {
-            Policy::Expire(expire) if expire.enabled && expire.action == Action::Delete => {
-                let term = expire.older_than.unwrap_or(Term::seconds(0));
-                (expire.name.to_string(), &expire.table, &expire.column, term)
-            }
-            Policy::Retain(retain) if retain.enabled => {
-                let RetainForm::Direct(direct) = &retain.form else { return None };
-                let floor = retain.floor.unwrap_or(Term::seconds(0));
-                let term = if retain.tenant_override { floor } else { direct.older_than };
-                (retain.name.to_string(), &retain.table, &direct.column, term)
-            }
-            _ => return None,
-        };
-        Some(Self { name, table: table.clone(), column: column.clone(), term })
-    }
-}
-
-/// A policy that takes rows which another one promises to keep.
-#[derive(Debug, Clone)]
-pub(crate) struct Below {
-    pub(crate) policy: String,
-    table: String,
-    keeper: String,
-    floor: Term,
-}
-
-impl std::fmt::Display for Below {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { policy, table, keeper, floor } = self;
-        write!(f, "policy {policy} takes rows of {table} that policy {keeper} keeps: its floor {floor} would not hold")
-    }
-}
-
-/// The floors over its table that a sweep does not keep.
-async fn below(connection: &mut PgConnection, sweep: &Sweep, others: &[Policy]) -> Result<Vec<Below>> {
-    let mut found = Vec::new();
-    for other in others {
-        let Policy::Retain(other) = other else { continue };
-        let Some(floor) = other.floor.filter(|_| other.enabled && other.name.as_str() != sweep.name) else { continue };
-        let keeps = counted_from(other).0 == sweep.column && sweep.term.never_shorter(&floor);
-        if !keeps && same_table(connection, &other.table, &sweep.table).await? {
-            let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), other.name.to_string());
-            found.push(Below { policy, table, keeper, floor });
-        }
-    }
-    Ok(found)
-}
-
-/// The floors that other policies of these do not keep.
-pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Policy]) -> Result<Vec<Below>> {
-    let mut found = Vec::new();
-    for sweep in policies.iter().filter_map(Sweep::of) {
-        found.extend(below(connection, &sweep, policies).await?);
-    }
-    Ok(found)
-}
-
-async fn same_table(connection: &mut PgConnection, one: &str, other: &str) -> Result<bool> {
-    if one == other {
-        return Ok(true);
-    }
-    let mut oids = Vec::new();
-    for table in [one, other] {
-        match catalog::table(connection, table).await {
-            Ok(table) => oids.push(table.oid),
-            Err(error) if error.is_config() => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(oids[0] == oids[1])
 }
 
 /// Refuses two policies over the subjects of one table: each would erase whom the other keeps.

@@ -8,6 +8,7 @@ mod columns;
 pub(crate) mod compile;
 mod consent;
 pub(crate) mod erase;
+mod floor;
 mod function;
 mod graph;
 mod keeper;
@@ -35,8 +36,9 @@ use sqlx::PgConnection;
 
 pub(crate) use astray::{Astray, astray};
 pub use columns::MissingColumn;
-pub(crate) use consent::{Asked, below_floors, one_for_each_table};
+pub(crate) use consent::{Asked, one_for_each_table};
 pub use consent::{Consent, MadeDue, made_due};
+pub(crate) use floor::below_floors;
 pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
 pub use plan::TreePlan;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
+use super::consent::Unmarked;
 pub use super::store::Override;
 use super::store::rows;
 use super::{MadeDue, consent, store};
@@ -154,7 +155,7 @@ pub async fn set_override_at(
 }
 
 /// How many subjects are due, marked and not.
-async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<(u64, Option<u64>)> {
+async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<(u64, Unmarked)> {
     Ok((store::count_due(connection, retain.name.as_str()).await?, consent::unmarked(connection, retain).await?))
 }
 

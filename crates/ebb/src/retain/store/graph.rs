@@ -63,3 +63,9 @@ pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> R
     let found = sql!("partition_of" as (i64, String)).bind(i64::from(table)).fetch_optional(connection).await?;
     Ok(found.map(|(oid, name)| (oid as u32, name)))
 }
+
+/// Of two tables the one whose rows are all rows of the other; none where they share none.
+pub(crate) async fn overlap(connection: &mut PgConnection, one: u32, other: u32) -> Result<Option<u32>> {
+    let query = sql!("overlap" scalar i64).bind(i64::from(one)).bind(i64::from(other));
+    Ok(query.fetch_optional(connection).await?.map(|oid| oid as u32))
+}

@@ -10,7 +10,7 @@ mod subjects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
 
-pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables, partition_of};
+pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
 pub use policies::Override;
 pub(crate) use policies::{
     PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,

@@ -215,7 +215,7 @@ async fn a_hold_follows_the_key_or_is_named() {
 #[tokio::test]
 async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
     let ebb = Ebb::shop("").await;
-    ebb.db.execute("CREATE TABLE pay (id int PRIMARY KEY, at timestamptz); INSERT INTO pay SELECT n, now() - n * interval '20 days' FROM generate_series(1, 20) n").await;
+    ebb.db.execute("CREATE TABLE pay (id int PRIMARY KEY, at timestamptz, gone timestamptz); INSERT INTO pay SELECT n, now() - n * interval '20 days' FROM generate_series(1, 20) n").await;
     let floors = users("floor = \"60d\"\n")
         + "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"2y\"\nfloor = \"1y\"\n";
     ebb.apply(&floors).await;
@@ -234,6 +234,18 @@ async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
         assert!(refused.is_refused() && refused.to_string().contains("would not hold"), "{short}: {refused}");
         assert!(refused.hint().unwrap().contains("--reason"), "{refused:?}");
     }
+    // Nor where its own policy goes in the same breath, or went before.
+    let instead = |keys: &str| format!("{}{keys}", users("floor = \"60d\"\n"));
+    let expire = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"1d\"\n";
+    let subjects = "[[retain]]\nname = \"paid\"\ntable = \"public.pay\"\ndeleted_at = \"gone\"\ngrace = \"1d\"\n";
+    let says = async |config: &str, what: &str| {
+        let refused = ebb.try_apply(config).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains(what), "{config}: {refused}");
+    };
+    says(&instead(expire), "its floor 1y would not hold").await;
+    says(&instead(subjects), "the floor 1y of policy pay would go down").await;
+    ebb.apply(&instead("")).await;
+    says(&instead(expire), "its floor 1y would not hold").await;
     ebb.apply(&sweep("expire", "public.users", "deleted_at", "60d")).await;
     ebb.apply(&sweep("expire", "public.pay", "at", "13mo")).await;
     let short = wanted(&sweep("expire", "public.pay", "at", "300d")).unwrap();
@@ -246,11 +258,94 @@ async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
     );
     // What was agreed to is not asked again; who looks is told.
     ebb.engine.apply(&short, false, "test").await.unwrap();
+    let below = sweep("expire", "public.pay", "at", "300d");
+    ebb.apply(&below.replace("\"2y\"", "\"3y\"").replace("\"300d\"", "\"310d\"\ndescription = \"x\"")).await;
+    ebb.apply(&below.replace("\"1y\"", "\"1y\"\nbasis = \"law\"").replace("\"300d\"", "\"310d\"")).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'floor'").await, 1);
+    says(&below, "would not hold").await;
+    says(&below.replace("\"1y\"", "\"13mo\"").replace("\"300d\"", "\"310d\""), "would not hold").await;
     let plan = ebb.engine.plan(&short).await.unwrap();
     let sweep = plan.policies.iter().find(|policy| policy.policy == "sweep").unwrap();
     assert!(sweep.problems.iter().any(|problem| problem.message.contains("would not hold")), "{sweep:?}");
     let report = ebb.engine.doctor(&questions("")).await.unwrap();
     assert!(report.findings.iter().any(|found| found.evidence.contains("would not hold")), "{:?}", report.findings);
+}
+
+#[tokio::test]
+async fn a_floor_is_not_gone_round_by_way_of_its_partitions() {
+    let ebb = Ebb::with(
+        "CREATE TABLE pay (id int, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE pay_1 PARTITION OF pay FOR VALUES FROM ('2020-01-01Z') TO ('2020-02-01Z');
+         CREATE TABLE pay_2 PARTITION OF pay FOR VALUES FROM ('2020-02-01Z') TO ('2020-03-01Z')",
+    )
+    .await;
+    let by_age = |table: &str, floor: &str| {
+        format!(
+            "[[retain]]\nname = \"{table}\"\ntable = \"public.{table}\"\ncolumn = \"at\"\nolder_than = \"2y\"\n{floor}"
+        )
+    };
+    let floor = by_age("pay", "floor = \"1y\"\n");
+    ebb.apply(&floor).await;
+    let sweep = "[[expire]]\nname = \"sweep\"\ntable = \"public.pay_1\"\ncolumn = \"at\"\nolder_than = \"1d\"\n";
+    let parts = |keep: &str| {
+        format!(
+            "[[partition]]\nname = \"parts\"\ntable = \"pay\"\ncolumn = \"at\"\nby = \"month\"\nahead = 1\nkeep = \"{keep}\"\n"
+        )
+    };
+    for short in [sweep.to_owned(), parts("2mo")] {
+        let short = format!("{floor}{short}");
+        let refused = ebb.try_apply(&short).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("its floor 1y would not hold"), "{refused}");
+        let plan = ebb.engine.plan(&wanted(&short).unwrap()).await.unwrap();
+        let told = plan.policies.iter().flat_map(|policy| &policy.problems);
+        assert!(told.into_iter().any(|problem| problem.message.contains("would not hold")), "{plan:?}");
+        let report = ebb.engine.doctor(&questions(&short)).await.unwrap();
+        assert!(report.findings.iter().any(|found| found.evidence.contains("would not hold")), "{:?}", report.findings);
+    }
+    ebb.apply(&format!("{floor}{}", parts("1y"))).await;
+    // A partition's own floor is nothing to another partition.
+    let ebb = Ebb::with(
+        "CREATE TABLE pay (at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE pay_1 PARTITION OF pay FOR VALUES FROM ('2020-01-01Z') TO ('2020-02-01Z');
+         CREATE TABLE pay_2 PARTITION OF pay FOR VALUES FROM ('2020-02-01Z') TO ('2020-03-01Z')",
+    )
+    .await;
+    ebb.apply(&format!("{}{sweep}", by_age("pay_2", "floor = \"1y\"\n"))).await;
+}
+
+#[tokio::test]
+async fn policies_over_other_rows_of_a_table_are_nothing_to_a_floor() {
+    let ebb = Ebb::shop("floor = \"60d\"").await;
+    ebb.db.execute("CREATE TABLE pay (at timestamptz, kind text, sum int); CREATE TABLE later (at timestamptz, kind text, sum int); INSERT INTO pay VALUES (now(), 'done', 1), (now(), 'cancelled', 2)").await;
+    let by_age = |name: &str, table: &str, keys: &str, filter: &str| {
+        format!(
+            "[[retain]]\nname = \"{name}\"\ntable = \"public.{table}\"\ncolumn = \"at\"\n{keys}\nwhere = \"{filter}\"\n"
+        )
+    };
+    let both = |table: &str, done: &str, cancelled: &str| {
+        users("floor = \"60d\"\n")
+            + &by_age("done", table, "older_than = \"100d\"\nfloor = \"90d\"", done)
+            + &by_age("cancelled", table, "older_than = \"30d\"", cancelled)
+    };
+    let refuses = async |config: &str| {
+        let refused = ebb.try_apply(config).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("would not hold"), "{config}: {refused}");
+    };
+    // What the rows say counts where there are some of each; an empty table says nothing.
+    refuses(&both("pay", "kind = 'done'", "kind <> 'new'")).await;
+    refuses(&both("pay", "kind = 'done'", "sum % 7 = 3")).await;
+    refuses(&both("later", "kind = 'done'", "sum % 2 = 0")).await;
+    ebb.apply(&both("pay", "kind = 'done'", "sum % 2 = 0")).await;
+    ebb.db.execute("DELETE FROM pay").await;
+    ebb.apply(&both("pay", "kind = 'done'", "kind = 'cancelled'")).await;
+    let never =
+        "[[expire]]\nname = \"sweep\"\ntable = \"public.users\"\ncolumn = \"updated_at\"\nolder_than = \"10d\"\n";
+    refuses(&format!("{}{never}", users("floor = \"60d\"\n"))).await;
+    let never = format!("{}{never}where = \"deleted_at is null and name like 'x%'\"\n", users("floor = \"60d\"\n"));
+    ebb.apply(&never).await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'floor'").await, 0);
+    let report = ebb.engine.doctor(&questions("")).await.unwrap();
+    assert!(!report.findings.iter().any(|found| found.evidence.contains("would not hold")), "{:?}", report.findings);
 }
 
 #[tokio::test]
@@ -331,6 +426,7 @@ async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
     tx.commit().await.unwrap();
     set("grace", "49d".into()).await.unwrap();
     says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
+    says(set("tenant", "name".into()).await, "6 more subjects would be due at once");
     ebb.once("users:mark").await;
     says(set("tenant_override", false.into()).await, "6 more subjects would be due at once");
     says(set("deleted_at", "updated_at".into()).await, "open deletions or holds");
@@ -351,6 +447,13 @@ async fn a_change_asks_where_more_are_unmarked_than_can_be_counted() {
     assert!(error.to_string().contains("more subjects than can be counted now may be due at once"), "{error}");
     let described = serde_json::from_value(serde_json::json!({ "description": "people" })).unwrap();
     ebb.engine.set_policy("users", &described, "test").await.unwrap();
+    // Longer terms make nobody due, however many are; shorter ones say how many they make so, as far as was counted.
+    for longer in ["95d", "200d"] {
+        let longer = serde_json::from_value(serde_json::json!({ "grace": longer })).unwrap();
+        ebb.engine.set_policy("users", &longer, "test").await.unwrap();
+    }
+    let error = ebb.engine.set_policy("users", &shorter, "test").await.unwrap_err();
+    assert!(error.to_string().contains("10000 more subjects, if not more, would be due at once"), "{error}");
     let consent = Consent { confirmed: true, reason: None };
     ebb.engine.set_policy_with("users", &shorter, "test", &consent).await.unwrap();
 }

@@ -4,6 +4,7 @@
 
 mod id;
 mod look;
+mod meet;
 mod session;
 mod subjects;
 mod take;
@@ -14,6 +15,7 @@ pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
+pub(crate) use meet::meet;
 pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
 pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,

@@ -1,0 +1,194 @@
+//! Which policies take rows that another one promises to keep. Invariants: a floor is the table's: it also counts for its
+//! partitions, and after its policy has left, until another floor took its place; where nobody can say that two policies are
+//! about different rows, they are about the same.
+
+use sqlx::PgConnection;
+
+use super::store::{self, rows};
+use crate::Result;
+use crate::pg::{Ident, catalog, expression};
+use crate::policy::{Action, EpochUnit, Expired, Kind, Policy, Retain, RetainForm, Stored, Term};
+
+/// A policy that takes rows by their time.
+#[derive(Debug, PartialEq)]
+pub(super) struct Sweep {
+    kind: Kind,
+    name: String,
+    table: String,
+    column: String,
+    unit: Option<EpochUnit>,
+    /// The shortest that a row may stay after that time.
+    term: Term,
+    filter: Option<String>,
+}
+
+impl Sweep {
+    pub(super) fn of(policy: &Policy) -> Option<Self> {
+        let (table, column, unit, term, filter) = match policy {
+            Policy::Expire(expire) if expire.enabled && expire.action == Action::Delete => {
+                let term = expire.older_than.unwrap_or(Term::seconds(0));
+                (&expire.table, &expire.column, expire.unit, term, expire.filter.clone())
+            }
+            Policy::Retain(retain) if retain.enabled => {
+                let RetainForm::Direct(direct) = &retain.form else { return None };
+                let floor = retain.floor.unwrap_or(Term::seconds(0));
+                let term = if retain.tenant_override { floor } else { direct.older_than };
+                (&retain.table, &direct.column, direct.unit, term, direct.filter.clone())
+            }
+            Policy::Partition(partition) if partition.enabled && partition.expired != Expired::Detach(None) => {
+                (&partition.table, &partition.column, partition.unit, partition.keep?, None)
+            }
+            _ => return None,
+        };
+        let (table, column) = (table.clone(), column.clone());
+        Some(Self { kind: policy.kind(), name: policy.name().to_owned(), table, column, unit, term, filter })
+    }
+
+    /// Whether what is wanted is no worse for a floor than what is stored: that was agreed to.
+    pub(super) fn stands(&self, keeper: &Retain, stored: &[Stored]) -> bool {
+        let named = |kind: Kind, name: &str| stored.iter().find(|stored| stored.kind == kind && stored.name == name);
+        let before =
+            named(self.kind, &self.name).filter(|stored| stored.enabled).and_then(|stored| stored.policy().ok());
+        let kept = named(Kind::Retain, keeper.name.as_str()).and_then(parsed);
+        let (Some(before), Some(kept)) = (before.as_ref().and_then(Self::of), kept) else { return false };
+        let takes_no_more = self.term.never_shorter(&before.term) && *self == Self { term: self.term, ..before };
+        let keeps_no_more = match (kept.floor, keeper.floor) {
+            (Some(kept), Some(wanted)) => kept.never_shorter(&wanted),
+            (_, wanted) => wanted.is_none(),
+        };
+        takes_no_more
+            && keeps_no_more
+            && kept.table == keeper.table
+            && counted_from(&kept) == counted_from(keeper)
+            && condition(&kept) == condition(keeper)
+    }
+}
+
+pub(super) fn parsed(stored: &Stored) -> Option<Retain> {
+    match stored.policy() {
+        Ok(Policy::Retain(policy)) => Some(policy),
+        _ => None,
+    }
+}
+
+/// What the floor of a policy is counted from.
+pub(super) fn counted_from(policy: &Retain) -> (&str, Option<EpochUnit>) {
+    match &policy.form {
+        RetainForm::Direct(direct) => (&direct.column, direct.unit),
+        RetainForm::Subjects(subjects) => (&subjects.deleted_at, None),
+    }
+}
+
+/// Which rows of its table a policy is about; none: all of them.
+fn condition(policy: &Retain) -> Option<String> {
+    match &policy.form {
+        RetainForm::Direct(direct) => direct.filter.clone(),
+        RetainForm::Subjects(subjects) => Some(format!("{} IS NOT NULL", Ident::new(&subjects.deleted_at))),
+    }
+}
+
+/// The policies with a floor once nodes follow `current`: those, and those that left and whose floor no other replaced.
+pub(super) fn keepers(current: &[Policy], stored: &[Stored]) -> Vec<Retain> {
+    let of_current = |policy: &Policy| match policy {
+        Policy::Retain(retain) => Some(retain.clone()),
+        _ => None,
+    };
+    let current: Vec<Retain> = current.iter().filter_map(of_current).collect();
+    let is_stored = |policy: &Retain| {
+        stored.iter().any(|stored| stored.kind == Kind::Retain && stored.name == policy.name.as_str())
+    };
+    let stays = |policy: &Retain| current.iter().any(|is| (&is.name, &is.table) == (&policy.name, &policy.table));
+    let taken_over = |gone: &Retain| {
+        let about = |policy: &Retain| (policy.table.clone(), condition(policy));
+        current.iter().any(|policy| {
+            policy.floor.is_some() && about(policy) == about(gone) && counted_from(policy) == counted_from(gone)
+        })
+    };
+    let still_counts =
+        |stored: &&Stored| parsed(stored).is_some_and(|gone| !stays(&gone) && (stored.enabled || !taken_over(&gone)));
+    let gone: Vec<Retain> = stored.iter().filter(still_counts).filter_map(parsed).collect();
+    let counts = |policy: &Retain| policy.enabled || is_stored(policy);
+    current.into_iter().filter(counts).chain(gone).filter(|policy| policy.floor.is_some()).collect()
+}
+
+/// A policy that takes rows which another one promises to keep.
+#[derive(Debug, Clone)]
+pub(crate) struct Below {
+    pub(crate) policy: String,
+    table: String,
+    pub(crate) keeper: String,
+    pub(super) floor: Term,
+}
+
+impl std::fmt::Display for Below {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { policy, table, keeper, floor } = self;
+        write!(f, "policy {policy} takes rows of {table} that policy {keeper} keeps: its floor {floor} would not hold")
+    }
+}
+
+/// Whether a sweep does not keep the floor of a policy over its rows.
+pub(super) async fn below(connection: &mut PgConnection, sweep: &Sweep, keeper: &Retain) -> Result<Option<Below>> {
+    let name = keeper.name.as_str();
+    let Some(floor) = keeper.floor.filter(|_| (sweep.kind, sweep.name.as_str()) != (Kind::Retain, name)) else {
+        return Ok(None);
+    };
+    let keeps = counted_from(keeper).0 == sweep.column && sweep.term.never_shorter(&floor);
+    if keeps || !share_rows(connection, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
+        return Ok(None);
+    }
+    let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), name.to_owned());
+    Ok(Some(Below { policy, table, keeper, floor }))
+}
+
+/// The floors that other policies of these do not keep.
+pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Policy]) -> Result<Vec<Below>> {
+    let mut found = Vec::new();
+    for sweep in policies.iter().filter_map(Sweep::of) {
+        for policy in policies {
+            if let Policy::Retain(keeper) = policy
+                && keeper.enabled
+            {
+                found.extend(below(connection, &sweep, keeper).await?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The same for another policy that retains.
+pub(super) async fn retain_the_same(connection: &mut PgConnection, one: &Retain, other: &Retain) -> Result<bool> {
+    share_rows(connection, one, (&other.table, condition(other).as_deref())).await
+}
+
+/// Whether some rows may be a policy's and satisfy a condition on another table, or the same.
+async fn share_rows(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    (table, filter): (&str, Option<&str>),
+) -> Result<bool> {
+    let mut tables = Vec::new();
+    for typed in [&policy.table, table] {
+        match catalog::table(connection, typed).await {
+            Ok(found) => tables.push(found),
+            Err(error) if error.is_config() => return Ok(policy.table == table),
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(lower) = store::overlap(connection, tables[0].oid, tables[1].oid).await? else { return Ok(false) };
+    let (Some(kept), Some(filter)) = (condition(policy), filter) else { return Ok(true) };
+    let lower = if tables[0].oid == lower { &tables[0] } else { &tables[1] };
+    rows::savepoint(connection).await?;
+    let met = meet(connection, lower, (&kept, filter)).await;
+    rows::end_savepoint(connection, false).await?;
+    match met {
+        Err(error) if error.is_unavailable() => Err(error),
+        met => Ok(met.unwrap_or(true)),
+    }
+}
+
+async fn meet(connection: &mut PgConnection, table: &catalog::Table, (one, other): (&str, &str)) -> Result<bool> {
+    let one = expression::filter(connection, &table.relation, one).await?.to_string();
+    let other = expression::filter(connection, &table.relation, other).await?.to_string();
+    rows::meet(connection, &table.relation, !table.partitioned, (&one, &other)).await
+}
