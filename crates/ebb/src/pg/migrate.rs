@@ -63,6 +63,7 @@ const MIGRATIONS: &[Migration] = migrations![
     35 "0035_reach",
     36 "0036_right",
     37 "0037_aside",
+    38 "0038_look",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
