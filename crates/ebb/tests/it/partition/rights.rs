@@ -57,6 +57,17 @@ async fn rights_that_were_taken_since_do_not_come_back() {
     let rights = "SELECT string_agg(x::text, ',' ORDER BY x::text) FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass";
     let before: String = ebb.db.scalar(rights).await;
     assert!(before.contains(&format!("{two}=r/{one}")), "{before}");
+    // Who may not act for the giver says so before; all of this is undone.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let become_two = format!(
+        "GRANT USAGE ON SCHEMA ebb TO {two}; GRANT SELECT ON ALL TABLES IN SCHEMA ebb TO {two}; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb TO {two};
+         GRANT USAGE ON SCHEMA public TO {two}; SET LOCAL SESSION AUTHORIZATION {two}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(become_two)).execute(&mut *tx).await.unwrap();
+    let changes = preflight(&mut tx, &request("public.t")).await.unwrap().findings.changes;
+    tx.rollback().await.unwrap();
+    let given_on = format!("the right SELECT of {two}, which {one} gave, is given by the owner");
+    assert!(changes.iter().any(|change| change.what == given_on), "{changes:?}");
     adopted(&ebb, &request("public.t")).await;
     assert_eq!(ebb.db.scalar::<String>(rights).await, before, "what somebody gave on is still theirs to take back");
     ebb.db.execute(&format!("SET ROLE {one}; REVOKE SELECT ON public.t FROM {two}; RESET ROLE; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
