@@ -63,7 +63,8 @@ const MIGRATIONS: &[Migration] = migrations![
     35 "0035_reach",
     36 "0036_right",
     37 "0037_aside",
-    38 "0038_look",
+    38 "0038_former",
+    39 "0039_look",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
