@@ -60,6 +60,7 @@ const MIGRATIONS: &[Migration] = migrations![
     32 "0032_rights",
     33 "0033_parts",
     34 "0034_request",
+    35 "0035_written",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -28,6 +28,7 @@ mod subject;
 mod tenant;
 mod tree;
 mod trigger;
+mod walk;
 mod warn;
 pub(crate) mod work;
 

@@ -234,7 +234,7 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
         }
         if tree.leads_back() {
             let own = roots.len();
-            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            let reached = look::along(connection, tree, roots).await?;
             stopped.extend(&reached.subjects[own..]);
         }
     }

@@ -6,7 +6,7 @@ use super::warn::Shop;
 use crate::harness::{Ebb, options, run_once};
 
 /// What a transaction may take.
-const MOST: i64 = 20_000;
+pub(super) const MOST: i64 = 20_000;
 
 /// Users with letters, and guests who are known by an address alone. A ledger counts what each transaction took or changed.
 const USERS: &str = "
@@ -30,7 +30,7 @@ const GUESTS: &str =
     "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]";
 
 impl Ebb {
-    async fn many(more: &str, sql: &str) -> Self {
+    pub(super) async fn many(more: &str, sql: &str) -> Self {
         let ebb = Self::with(USERS).await;
         ebb.db.execute(sql).await;
         ebb.db.execute("ANALYZE").await;
@@ -38,18 +38,18 @@ impl Ebb {
         ebb
     }
 
-    async fn ids(&self) -> String {
+    pub(super) async fn ids(&self) -> String {
         self.list("id", "users").await
     }
 
-    async fn most_at_once(&self) -> i64 {
+    pub(super) async fn most_at_once(&self) -> i64 {
         self.db
             .scalar("SELECT COALESCE(max(rows), 0)::int8 FROM (SELECT sum(rows) AS rows FROM ledger GROUP BY tx) t")
             .await
     }
 
     /// Why subjects wait, as `ebb status` and others list it.
-    async fn told(&self) -> String {
+    pub(super) async fn told(&self) -> String {
         let mut tx = self.engine.database().read().await.unwrap();
         let waiting = ebb::retain::list_waiting(&mut tx, Some("users"), 100).await.unwrap();
         tx.commit().await.unwrap();
