@@ -57,6 +57,31 @@ pub(crate) async fn count_up_to(
     Ok(found)
 }
 
+/// Rows that lose their link to subjects and that no policy will take at any time, by table and by the policy that keeps them.
+pub(crate) async fn left_for_good(
+    connection: &mut PgConnection,
+    compiled: &Compiled,
+    ids: &Doomed,
+) -> Result<Vec<(String, String, u64)>> {
+    let tree = &compiled.tree;
+    let never = |edge: &Edge| edge.kept.as_ref().and_then(|kept| Some((kept.policy.clone(), kept.never.clone()?)));
+    if tree.edges.iter().all(|edge| never(edge).is_none()) {
+        return Ok(Vec::new());
+    }
+    let roots = rows::read_roots(connection, &compiled.root, &tree.nodes[0].read, ids).await?;
+    let doomed = collect(connection, tree, roots, false).await?;
+    let mut left = Vec::new();
+    for edge in &tree.edges {
+        let Some((policy, never)) = never(edge) else { continue };
+        let few = edge.narrowed(&never);
+        let rows = rows::count_distinct(connection, tree, &[(&few, &doomed[edge.parent])], Rows::Stay, &[]).await?;
+        if rows > 0 {
+            left.push((tree.nodes[edge.child].relation.label(), policy, rows.unsigned_abs()));
+        }
+    }
+    Ok(left)
+}
+
 /// What would go with subjects and what would only lose its link, counted without locks.
 pub(crate) async fn would(connection: &mut PgConnection, compiled: &Compiled, ids: &Doomed) -> Result<(Taken, Taken)> {
     let tree = &compiled.tree;

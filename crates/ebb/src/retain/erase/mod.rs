@@ -53,6 +53,9 @@ struct Erase {
     progress: Progress,
     /// A single subject took longer than a statement may: the next batch takes it in parts.
     slow: Option<Candidate>,
+    /// How many rows a part may take.
+    part_rows: u64,
+    parting: bool,
     attempting: Option<Candidate>,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
@@ -121,6 +124,8 @@ impl Erase {
             copier: copier.map(Arc::new),
             progress: Progress::default(),
             slow: None,
+            part_rows: LARGE,
+            parting: false,
             attempting: None,
             held: Vec::new(),
             rows_each: 1.0,
@@ -130,9 +135,18 @@ impl Erase {
         }
     }
 
+    /// A statement took longer than it may: whoever was alone in it goes in parts, and parts are smaller.
+    fn took_too_long(&mut self) {
+        self.slow = self.attempting.take();
+        if std::mem::take(&mut self.parting) {
+            self.part_rows = (self.part_rows / 8).max(1);
+        }
+    }
+
     /// What comes first in every transaction: the gate, the bounds, and a look whether the tables are what they were.
     async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
         self.attempting = None;
+        self.parting = false;
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Erase, LARGE, Ready, kept, roots, written};
+use super::{Erase, Ready, kept, roots, written};
 use crate::Result;
 use crate::retain::compile::Set;
 use crate::retain::snapshot::Gone;
@@ -34,8 +34,8 @@ pub(super) struct Part {
 
 impl Part {
     /// The subjects' own rows may go in the same transaction, after the last part.
-    fn of(group: &[Ready], copying: bool) -> Self {
-        let most = LARGE.saturating_sub(group.len() as u64).max(LARGE / 2);
+    fn of(group: &[Ready], rows: u64, copying: bool) -> Self {
+        let most = rows.saturating_sub(group.len() as u64).max(rows.div_ceil(2));
         Self {
             budget: most,
             most,
@@ -75,7 +75,8 @@ impl Erase {
             return Ok(0);
         }
         let connection = batch.connection();
-        let mut part = Part::of(&group, self.copier.is_some());
+        self.parting = true;
+        let mut part = Part::of(&group, self.part_rows, self.copier.is_some());
         for ready in &group {
             let id = &ready.candidate.subject_id;
             let forgotten = store::forget_some_events(connection, &self.policy, id, part.budget).await?;

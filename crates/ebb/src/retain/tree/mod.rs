@@ -90,6 +90,8 @@ pub(crate) struct Kept {
     pub(crate) condition: String,
     /// The link's columns that become null.
     pub(crate) columns: Vec<Ident>,
+    /// What is true of those that no policy will take at any time.
+    pub(crate) never: Option<String>,
 }
 
 impl Edge {

@@ -150,6 +150,24 @@ async fn many_small_subjects_who_go_with_one_are_bounded_too() {
 }
 
 #[tokio::test]
+async fn a_group_that_takes_longer_than_a_statement_may_is_claimed_and_goes_in_smaller_parts() {
+    let ebb = Ebb::many(
+        "batch = { rows = 1, pause = \"0s\", timeout = \"2s\" }",
+        "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE; UPDATE users SET by = 1 WHERE id IN (2, 3);
+         INSERT INTO letters SELECT 100 + n, 1 + n % 3 FROM generate_series(1, 30) n;
+         CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.1); RETURN OLD; END';
+         CREATE TRIGGER linger BEFORE DELETE ON letters FOR EACH ROW WHEN (OLD.id > 100) EXECUTE FUNCTION linger()",
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;
+    ebb.db.advance("91 days").await;
+    let run = run_once(&ebb.engine, &["users:erase"]).await.unwrap().runs.remove(0);
+    assert_eq!(run.status, ebb::spine::Status::Success, "{run:?}");
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("6", (5, 5 + 5 + 30)));
+    assert_eq!(ebb.list("id", "letters").await, "6");
+}
+
+#[tokio::test]
 async fn a_pair_of_whom_one_fails_stays_whole() {
     let ebb = Ebb::many(
         GUESTS,
