@@ -74,7 +74,7 @@ async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_chan
     let db = database().await;
     db.execute(
         "CREATE TABLE people (id int PRIMARY KEY, owes int NOT NULL DEFAULT 0, deleted_at timestamptz);
-         INSERT INTO people VALUES (1), (2, 5), (3), (4)",
+         INSERT INTO people VALUES (1, 0), (2, 5), (3, 0), (4, 0)",
     )
     .await;
     let policy = "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\

@@ -235,7 +235,7 @@ async fn a_pair_of_marking_that_ends_between_its_commits_loses_nobody_and_marks_
         if killed {
             node.kill9();
         }
-        db.execute("TRUNCATE slow").await;
+        db.execute("DELETE FROM slow").await;
         db.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'ebb/first/mark/%'",
         )
