@@ -39,7 +39,7 @@ BEGIN
     END IF;
 END
 $$;
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb FROM PUBLIC;
+REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA ebb FROM PUBLIC;
 
 -- Names of types and tables are looked up in the session's temporary schema first, unless the path has it: last, where nobody can put
 -- anything of his own before what a function means.

@@ -43,10 +43,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let wanted = wanted(context);
     if !args.dry_run {
         context.engine.migrate().await?;
-        if !args.new_subject_key {
-            miss_no_key(context).await?;
-        }
-        create_keys(context)?;
+        let elsewhere = !args.new_subject_key && key_is_elsewhere(context).await?;
+        create_keys(context, !elsewhere)?;
         if args.new_subject_key {
             replace_key(context, &context.by(args.by.as_deref())).await?;
         }
@@ -231,12 +229,12 @@ pub(crate) fn wanted(context: &Context) -> Vec<Wanted> {
 }
 
 /// Makes the keys that the configuration names and that are not there.
-pub(crate) fn create_keys(context: &Context) -> Result<()> {
+pub(crate) fn create_keys(context: &Context, of_subjects: bool) -> Result<()> {
     let audit = &context.config.audit;
     if let Some(path) = audit.signing_key.as_ref().and_then(|secret| secret.path()) {
         SigningKey::create_if_missing(path)?;
     }
-    if let Some(path) = audit.subject_key.as_ref().and_then(|secret| secret.path()) {
+    if let Some(path) = audit.subject_key.as_ref().and_then(|secret| secret.path()).filter(|_| of_subjects) {
         SubjectKey::create_if_missing(path)?;
     }
     if let Some(directory) = &audit.period_keys {
@@ -245,23 +243,24 @@ pub(crate) fn create_keys(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to make a subject key where records were made with one that is not here: a new one would match none of them.
-async fn miss_no_key(context: &Context) -> Result<()> {
+/// Whether the database's pseudonyms and links are made with a subject key that is not on this host: none is made here then, a
+/// new one would match none of them. Nodes have it; applying needs none.
+async fn key_is_elsewhere(context: &Context) -> Result<bool> {
     let path = context.config.audit.subject_key.as_ref().and_then(|secret| secret.path());
-    let Some(path) = path.filter(|path| !path.exists()) else { return Ok(()) };
+    let Some(path) = path.filter(|path| !path.exists()) else { return Ok(false) };
     let mut tx = context.begin().await?;
     let known = audit::known_subject_key(&mut tx).await?;
     let used = known.is_some() || audit::any_erasure(&mut tx).await?;
     tx.rollback().await?;
-    if !used {
-        return Ok(());
+    if used {
+        let which = known.map_or(String::new(), |(key_id, used_by)| format!(" ({key_id}, first used by {used_by})"));
+        eprintln!(
+            "note: the subject key {} is not here, and this database's pseudonyms and links are made with it{which}; none was made; \
+             nodes need that one (if it is lost for good: --new-subject-key)",
+            path.display()
+        );
     }
-    let which = known.map_or(String::new(), |(key_id, used_by)| format!(" ({key_id}, first used by {used_by})"));
-    Err(Error::refused(format!(
-        "the subject key {} is not here, and this database's pseudonyms and links are made with it{which}",
-        path.display()
-    ))
-    .with_hint("put it back from where it is kept; if it is lost for good: --new-subject-key"))
+    Ok(used)
 }
 
 /// The subject key that is here is the database's from now on, as somebody says who knows that the former one is lost.

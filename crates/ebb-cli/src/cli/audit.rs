@@ -38,7 +38,7 @@ pub(crate) struct ListArgs {
     /// Only of this policy.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Only with this action: expire, erase, delete, hold, policy, override, pause, trigger.
+    /// Only with this action, or these (a,b): expire, erase, delete, hold, policy, override, pause, trigger.
     #[arg(long)]
     action: Option<String>,
     /// Only from this time on, or not older than this: 2025-11-15T12:00:00Z, 24h.

@@ -80,7 +80,7 @@ pub(crate) struct OpenArgs {
 /// Options of `ebb audit replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
-    /// Records (`ebb audit list --action erase --json`) or receipts that were kept outside; the database's own audit when absent.
+    /// Records (`ebb audit list --action erase,erase_along --json`) or receipts that were kept outside; the database's own audit when absent.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Also those who live, or were deleted later, although this database's own audit has their erasure: without it

@@ -117,7 +117,7 @@ async fn prepare(embedded: Embedded, session: &mut PgConnection, env: &Env) -> R
     let context = Context::with_embedded(config, database, embedded)?;
     context.engine.migrate().await?;
     store::fill(session).await?;
-    apply::create_keys(&context)?;
+    apply::create_keys(&context, true)?;
     let policies = context.engine.apply(&apply::wanted(&context), true, "demo").await?.len();
     store::place_hold(session).await?;
     store::miss_birthdays(session).await?;

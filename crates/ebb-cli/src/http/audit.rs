@@ -25,7 +25,7 @@ pub(super) fn router() -> OpenApiRouter<Surface> {
 struct AuditQuery {
     /// Only of this policy.
     policy: Option<String>,
-    /// Only with this action, such as expire, erase, policy, hold or token.
+    /// Only with this action, such as expire, erase, policy, hold or token; or with one of several, separated by commas.
     action: Option<String>,
     /// Only from this time on (RFC 3339).
     #[param(format = DateTime)]

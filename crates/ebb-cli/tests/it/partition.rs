@@ -240,6 +240,19 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     let looked = shell.ok(&[&adopt[..], &["--dry-run"]].concat());
     assert!(looked.contains("ingest_pkey becomes unique by (site_id, idempotency_key, created_at)"), "{looked}");
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await, 0, "looking changes nothing");
+    // A file that cannot grow: the block is printed, and what is in the file stays.
+    db.execute("CREATE TABLE public.small (created_at timestamptz NOT NULL)").await;
+    let typed = shell.command(&["partition", "adopt", "public.small", "--column", "created_at", "--by", "month"]);
+    let limited = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+    let mut full = Command::new("sh");
+    full.args(["-c", limited, "sh"]).arg(typed.get_program()).args(typed.get_args()).current_dir(shell.dir.path());
+    full.envs(typed.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = full.output().unwrap();
+    let out = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success(), "{out}{}", String::from_utf8_lossy(&said.stderr));
+    assert!(out.contains("cannot be written") && out.contains("table = \"public.small\""), "{out}");
+    assert_eq!(shell.read("ebb.toml"), CONFIG);
+    shell.ok(&["partition", "rollback", "public.small", "--yes"]);
     shell.ok(&adopt);
     assert!(
         shell.read("ebb.toml").contains("[[partition]]\nname = \"ingest\"\ntable = \"public.ingest\""),

@@ -11,6 +11,9 @@ use sqlx::{Decode, Type};
 /// 2000-01-01, where PostgreSQL starts counting, in microseconds since 1970.
 const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
 
+/// What follows the microseconds where no calendar knows the moment.
+const BEYOND: &str = " µs after 1970";
+
 /// A `timestamptz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(i64);
@@ -49,7 +52,7 @@ impl fmt::Display for Moment {
             (Self::NEG_INFINITY, _) => f.write_str("-infinity"),
             (Self::INFINITY, _) => f.write_str("infinity"),
             (_, Some(timestamp)) => timestamp.fmt(f),
-            (Self(micros), None) => write!(f, "{micros} µs after 1970"),
+            (Self(micros), None) => write!(f, "{micros}{BEYOND}"),
         }
     }
 }
@@ -65,7 +68,10 @@ impl<'de> serde::Deserialize<'de> for Moment {
         match &*String::deserialize(deserializer)? {
             "-infinity" => Ok(Self::NEG_INFINITY),
             "infinity" => Ok(Self::INFINITY),
-            text => text.parse::<jiff::Timestamp>().map(Self::from).map_err(serde::de::Error::custom),
+            text => match text.strip_suffix(BEYOND).map(str::parse) {
+                Some(micros) => micros.map(Self).map_err(serde::de::Error::custom),
+                None => text.parse::<jiff::Timestamp>().map(Self::from).map_err(serde::de::Error::custom),
+            },
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{Error, Result, sql};
 pub struct Filter {
     /// Only of this policy.
     pub policy: Option<String>,
-    /// Only with this action.
+    /// Only with this action, or one of these, separated by commas.
     pub action: Option<String>,
     /// Only from this time on.
     pub since: Option<Moment>,

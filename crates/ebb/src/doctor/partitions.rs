@@ -17,10 +17,12 @@ pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec
         let mut tx = engine.database().read().await?;
         let listed = partition::list(&mut tx, Some(&one.name)).await;
         findings.extend(guard(&mut tx, one).await.ok().flatten());
+        findings.extend(guessed(&mut tx, one).await.unwrap_or_default());
         tx.rollback().await?;
         match listed {
             Ok(listings) => {
-                findings.extend(listings.iter().flat_map(|one| leaving(one).into_iter().chain([runway(one)])))
+                let about = |one| leaving(one).into_iter().chain(type_ends(one)).chain([runway(one)]);
+                findings.extend(listings.iter().flat_map(about))
             }
             Err(error) if error.is_unavailable() => return Err(error),
             Err(error) => findings.push(unable("runway", Some(&one.name), &error)),
@@ -40,13 +42,45 @@ async fn guard(connection: &mut PgConnection, stored: &Stored) -> Result<Option<
     let keep = policy.keep.map(|keep| keep.to_interval());
     let short = partition::store::short_guard(connection, table.oid, keep, policy.by.as_str()).await?;
     let label = table.relation.label();
-    Ok(short.map(|(term, wanted)| {
-        let text = format!(
-            "keys of {label} that its guard keeps unique are free again {term} after their row came, and its rows are kept for longer"
-        );
-        let fix = format!("SELECT ebb.guard_for('{}', '{wanted}')", table.relation.to_string().replace('\'', "''"));
+    Ok(short.map(|(term, wanted, begun)| {
+        let text = match begun {
+            true => format!("some keys of {label} that its guard keeps unique are free before their rows go: lengthening them did not end"),
+            false => format!(
+                "keys of {label} that its guard keeps unique are free again {term} after their row came, and its rows are kept for longer"
+            ),
+        };
+        let fix = format!("CALL ebb.guard_for('{}', '{wanted}')", table.relation.to_string().replace('\'', "''"));
         Finding::warn("guard", Some(stored.name.as_str()), text).fix(Fix::sql(fix))
     }))
+}
+
+/// CHECKs that a former version guessed: they refuse rows that are right.
+async fn guessed(connection: &mut PgConnection, stored: &Stored) -> Result<Vec<Finding>> {
+    let Policy::Partition(policy) = stored.policy()? else { return Ok(Vec::new()) };
+    let table = catalog::table(connection, &policy.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, &policy.column).await?;
+    let checks =
+        partition::store::guessed_checks(connection, table.oid, column.name.as_str(), policy.unit_word()).await?;
+    let finding = |(partition, check): (String, String)| {
+        let text = format!("{check} of {partition} does not follow from its period: it can refuse rows that are right");
+        let fix = Fix::sql(format!("ALTER TABLE {partition} DROP CONSTRAINT {check}"));
+        Finding::fail("derived check", Some(stored.name.as_str()), text).fix(fix)
+    };
+    Ok(checks.into_iter().map(finding).collect())
+}
+
+/// A column whose type ends: partitions cannot go on after that, and to change it takes a while.
+fn type_ends(listing: &partition::Listing) -> Option<Finding> {
+    let days = listing.type_ends_in()?;
+    let table = &listing.table;
+    let text = format!(
+        "the partition column of {table} is an integer, which ends in {days} days: no partition can be made for rows after that"
+    );
+    let about = Some(listing.policy.as_str());
+    let finding = if days < 365 { Finding::fail("type", about, text) } else { Finding::warn("type", about, text) };
+    Some(finding.fix(Fix::command(format!(
+        "ebb partition rollback {table}; ALTER TABLE … ALTER COLUMN … TYPE bigint (a rewrite); ebb partition adopt {table} …"
+    ))))
 }
 
 fn runway(listing: &partition::Listing) -> Finding {

@@ -59,16 +59,25 @@ pub(super) async fn subjects(
             findings.push(Finding::fail("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
         }
     }
-    if looked == 0 {
-        return Ok(findings);
-    }
     if !installed {
-        if findings.is_empty() {
+        if findings.is_empty() && looked > 0 {
             findings.push(Finding::ok("subjects", "every tree can be erased"));
         }
         return Ok(findings);
     }
     let mut tx = engine.database().read().await?;
+    for (policy, open, held) in retain::stranded(&mut tx).await? {
+        let evidence = format!(
+            "it is not in the file any more, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
+        );
+        let fix = format!(
+            "put it back into the file; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
+        );
+        findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
+    }
+    if looked == 0 {
+        return Ok(findings);
+    }
     for below in retain::below_floors(&mut tx, &followed(&new, stored)).await? {
         let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
         findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));

@@ -24,12 +24,25 @@ pub struct Listing {
     pub runway_seconds: i64,
     /// How many periods ahead are missing at the moment.
     pub missing: i64,
+    /// Where its column's type ends, and partitions with it: an integer in January 2038. None where that is no matter.
+    pub type_ends: Option<Moment>,
     /// Its partitions, in order.
     pub partitions: Vec<Listed>,
     /// Those that were taken out.
     pub detached: Vec<Detached>,
     #[serde(skip)]
     statements: Vec<String>,
+}
+
+impl Listing {
+    /// In how many days its column's type ends, where that is in sight: partitions reach it, or it is less than three years.
+    pub fn type_ends_in(&self) -> Option<i64> {
+        const IN_SIGHT: i64 = 3 * 365;
+        let ends = self.type_ends?;
+        let further = (ends.micros() - self.runway_until.micros()) / 1_000_000;
+        let days = (self.runway_seconds + further) / 86_400;
+        (days < IN_SIGHT || self.runway_until >= ends).then_some(days)
+    }
 }
 
 /// One partition.
@@ -150,6 +163,7 @@ async fn one(connection: &mut PgConnection, stored: &Stored, policy: &Partition)
         runway_until: until.into(),
         runway_seconds: (until.as_second() - now.as_second()).max(0),
         missing: look.missing,
+        type_ends: look.type_ends.map(|ends| ends.to_jiff().into()),
         partitions: bounds
             .into_iter()
             .map(|b| Listed {

@@ -98,8 +98,9 @@ fn refuse_default(parent: &Relation, default: &str) -> Error {
         parent.label()
     ))
     .with_hint(format!(
-        "detach it: ALTER TABLE {parent} DETACH PARTITION {default}; then `ebb apply`; then move what is in it: \
-         INSERT INTO {parent} SELECT * FROM {default}; DROP TABLE {default};"
+        "empty and detach it in one transaction, so that its rows are always seen: BEGIN; ALTER TABLE {parent} DETACH PARTITION {default}; \
+         a partition for each period that its rows are of (CREATE TABLE … PARTITION OF {parent} FOR VALUES FROM (…) TO (…)); \
+         INSERT INTO {parent} SELECT * FROM {default}; DROP TABLE {default}; COMMIT; then run this again"
     ))
 }
 

@@ -61,6 +61,11 @@ pub(crate) async fn partman(connection: &mut PgConnection, table: &Relation) -> 
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_optional(connection).await?)
 }
 
+/// Whether an interval, as text, is exactly one period.
+pub(crate) async fn is_period(connection: &mut PgConnection, interval: &str, by: &str) -> Result<bool> {
+    Ok(sql!("is_period" scalar bool).bind(interval).bind(by).fetch_one(connection).await?)
+}
+
 /// Whether this node, or the policy's role, may drop what belongs to a table's owner.
 pub(crate) async fn may_drop(connection: &mut PgConnection, oid: u32, role: Option<&str>) -> Result<bool> {
     Ok(sql!("may_drop" scalar bool).bind(i64::from(oid)).bind(role).fetch_one(connection).await?)
@@ -75,6 +80,7 @@ pub(crate) struct Look {
     pub(crate) runway_until: PgTimestamp,
     pub(crate) expired: Vec<i64>,
     pub(crate) pending: Vec<i64>,
+    pub(crate) type_ends: Option<PgTimestamp>,
 }
 
 pub(crate) async fn look(connection: &mut PgConnection, policy: &Partition, on: &Partitioned) -> Result<Look> {
@@ -359,8 +365,8 @@ pub(crate) async fn short_guard(
     oid: u32,
     keep: Option<PgInterval>,
     by: &str,
-) -> Result<Option<(String, String)>> {
-    Ok(sql!("short_guards" as (String, String))
+) -> Result<Option<(String, String, bool)>> {
+    Ok(sql!("short_guards" as (String, String, bool))
         .bind(i64::from(oid))
         .bind(keep)
         .bind(by)
@@ -439,6 +445,21 @@ pub(crate) async fn pages(connection: &mut PgConnection, table: &Relation) -> Re
         crate::pg::Literal(&table.to_string())
     );
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
+}
+
+/// CHECKs on columns of partitions that nothing proves: partition and constraint. A former version guessed them from samples.
+pub(crate) async fn guessed_checks(
+    connection: &mut PgConnection,
+    table: u32,
+    column: &str,
+    unit: Option<&str>,
+) -> Result<Vec<(String, String)>> {
+    Ok(sql!("guessed_checks" as (String, String))
+        .bind(i64::from(table))
+        .bind(column)
+        .bind(unit)
+        .fetch_all(connection)
+        .await?)
 }
 
 pub(crate) async fn others_at_work(connection: &mut PgConnection) -> Result<bool> {

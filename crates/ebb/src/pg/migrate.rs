@@ -60,7 +60,9 @@ const MIGRATIONS: &[Migration] = migrations![
     32 "0032_rights",
     33 "0033_parts",
     34 "0034_request",
-    35 "0035_written",
+    35 "0035_reach",
+    36 "0036_right",
+    37 "0037_written",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

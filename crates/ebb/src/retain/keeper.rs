@@ -17,6 +17,8 @@ pub(crate) struct Keeper {
     pub(crate) policy: String,
     pub(crate) retention: Term,
     pub(crate) floor: Option<Term>,
+    /// It is switched off or left the file: it keeps nothing, and its subjects are still its own.
+    disabled: bool,
     /// A tenant may have a longer term than others, or none that ends.
     longest: i128,
     /// Conditions on a row `n`; none where the rows are subjects themselves, who have a deletion of their own.
@@ -57,7 +59,7 @@ impl Keeper {
     /// Whether some of its rows may stay: a floor counts from the row's own time; where nobody named the action, its term
     /// where it is the longer one, and subjects always, because their time may not even have begun.
     pub(crate) fn outlasts(&self, grace: &Term, named: bool) -> bool {
-        self.floor.is_some() || (!named && (self.rules.is_none() || self.longer(grace)))
+        !self.disabled && (self.floor.is_some() || (!named && (self.rules.is_none() || self.longer(grace))))
     }
 
     fn longer(&self, grace: &Term) -> bool {
@@ -111,10 +113,12 @@ pub(crate) async fn keepers(
 ) -> Result<Vec<Keeper>> {
     let mut keepers = Vec::new();
     let stored = if among.installed { policy::store::all(connection).await? } else { Vec::new() };
-    for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
+    for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain) {
         let Ok(Policy::Retain(other)) = stored.policy() else { continue };
-        if other.name != own.name {
-            keepers.extend(keeper(connection, &other, Known::Stored).await?);
+        if other.name != own.name && (stored.enabled || other.subjects().is_some()) {
+            let disabled = !stored.enabled;
+            keepers
+                .extend(keeper(connection, &other, Known::Stored).await?.map(|keeper| Keeper { disabled, ..keeper }));
         }
     }
     let known = |name: &str| stored.iter().any(|stored| stored.kind == Kind::Retain && stored.name == name);
@@ -148,7 +152,7 @@ async fn keeper(connection: &mut PgConnection, other: &Retain, known: Known) -> 
     let whole = store::partition_of(connection, table.oid).await?;
     let rules = rules.map(|rules| if whole.is_some() { rules.within(&table.relation) } else { rules });
     let table = whole.map_or(table.oid, |(whole, _)| whole);
-    Ok(Some(Keeper { table, policy, retention, floor, longest, rules }))
+    Ok(Some(Keeper { table, policy, retention, floor, disabled: false, longest, rules }))
 }
 
 /// What a role needs that erases among rows with terms of their own, where the caller may grant it.

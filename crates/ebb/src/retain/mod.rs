@@ -296,6 +296,11 @@ pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, 
     store::stuck(connection, erase::ATTEMPTS).await
 }
 
+/// Policies that are not followed any more and have open deletions, or holds in force: how many of each.
+pub(crate) async fn stranded(connection: &mut PgConnection) -> Result<Vec<(String, i64, i64)>> {
+    store::stranded(connection).await
+}
+
 /// Policies with subjects that wait because their warning could not be delivered: how many, and the last error.
 pub(crate) async fn undeliverable(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
     store::warnings::undeliverable(connection).await

@@ -26,7 +26,7 @@ pub struct PastErasure {
     pub policy: String,
     /// Of whom.
     pub subject: Hash,
-    /// When the soft delete was.
+    /// When the soft delete was; of whoever went along with somebody else, the erasure.
     pub soft_deleted_at: Moment,
 }
 
@@ -47,7 +47,7 @@ impl PastErasure {
         }
         match erasures.is_empty() {
             true => Err(Error::usage("there is no record of an erasure in this file")
-                .with_hint("ebb audit list --action erase --json prints them; receipts do as well")),
+                .with_hint("ebb audit list --action erase,erase_along --json prints them; receipts do as well")),
             false => Ok(erasures),
         }
     }
@@ -55,7 +55,7 @@ impl PastErasure {
     /// None for records of something else.
     fn of(record: &Value) -> Result<Option<PastErasure>> {
         let text = |key: &str| record.get(key).and_then(Value::as_str);
-        if text("action") != Some("erase") {
+        if !matches!(text("action"), Some("erase" | "erase_along")) {
             return Ok(None);
         }
         let wrong = || Error::usage("a record of an erasure lacks policy, subject or details");
@@ -66,7 +66,9 @@ impl PastErasure {
         };
         let mut subject: Hash = [0; 32];
         hex::decode_to_slice(text("subject").ok_or_else(wrong)?, &mut subject).map_err(|_| wrong())?;
-        let soft_deleted_at = details.get("soft_deleted_at").cloned().and_then(|at| serde_json::from_value(at).ok());
+        // Whoever went along with somebody else need not have been soft-deleted.
+        let at = details.get("soft_deleted_at").or_else(|| details.get("erased_at"));
+        let soft_deleted_at = at.cloned().and_then(|at| serde_json::from_value(at).ok());
         let policy = text("policy").ok_or_else(wrong)?.to_owned();
         Ok(Some(PastErasure { policy, subject, soft_deleted_at: soft_deleted_at.ok_or_else(wrong)? }))
     }

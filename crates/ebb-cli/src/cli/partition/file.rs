@@ -1,6 +1,7 @@
 //! The policy's block in ebb.toml. Invariant: nothing that people wrote is changed; a block is added at the end, or the
 //! very same text is taken out again.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use ebb::policy::Spec;
@@ -43,7 +44,7 @@ pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
     } else {
         "\n\n"
     };
-    match std::fs::write(&path, format!("{text}{gap}{block}")) {
+    match append(&path, &format!("{gap}{block}")) {
         Ok(()) => say!("added [[partition]] {policy} to {}", path.display()),
         Err(error) => say!(
             "{} cannot be written ({error}); put this into it, so that the next `ebb apply` keeps the policy:\n\n{block}",
@@ -51,6 +52,15 @@ pub(crate) fn add(context: &Context, policy: &str, spec: &Spec) -> Result<()> {
         ),
     }
     Ok(())
+}
+
+/// What cannot be written as a whole is not there, and what was there before stays.
+fn append(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+    let before = file.metadata()?.len();
+    file.write_all(text.as_bytes()).inspect_err(|_| {
+        let _ = file.set_len(before);
+    })
 }
 
 /// Takes the block out again where it stands as it was added; says so where it does not.

@@ -47,6 +47,12 @@ fn print(listing: &Listing) {
         output::plural(days.max(0) as u64, "day"),
         if listing.missing > 0 { format!("; {} missing ahead", listing.missing) } else { String::new() }
     );
+    if let Some(days) = listing.type_ends_in() {
+        say!(
+            "its column is an integer, which ends in {}: no partition follows",
+            output::plural(days.max(0) as u64, "day")
+        );
+    }
     let open = |bound: &Option<String>| bound.clone().unwrap_or_else(|| "…".into());
     let rows = listing.partitions.iter().map(|p| {
         let size = output::count(p.bytes / 1024) + " kB";

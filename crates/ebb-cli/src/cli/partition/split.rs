@@ -55,10 +55,14 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let begun = standing
         .as_ref()
         .is_some_and(|standing| ["splitting", "split", "abandoning"].contains(&standing.state.as_str()));
-    if begun && (args.sql || args.dry_run || args.json) {
+    if begun && args.sql {
+        split::script_of_rest(context.engine.database(), &args.table).await?.iter().for_each(|line| say!("{line}"));
+        return Ok(Outcome::Done);
+    }
+    if begun && (args.dry_run || args.json) {
         let state = standing.map(|standing| standing.state).unwrap_or_default();
         return Err(Error::usage(format!("{} is {state}: its steps are written down already", args.table))
-            .with_hint("SELECT plan -> 'steps' FROM ebb.split"));
+            .with_hint("--sql prints those that are left"));
     }
     if !begun {
         let found = look(context, &request).await?;

@@ -4,7 +4,7 @@ SELECT a.id, a.xid::text AS xid, a.at, a.action, a.policy, a.policy_version, a.r
        a.due_to, a.run, a.node, a.by_name, a.session_role, a.subject, a.details::text AS details
 FROM ebb.audit AS a
 WHERE ($1::text IS NULL OR a.policy = $1)
-  AND ($2::text IS NULL OR a.action = $2)
+  AND ($2::text IS NULL OR a.action = ANY (string_to_array($2, ',')))
   AND ($3::timestamptz IS NULL OR a.at >= $3)
   AND ($5::bigint IS NULL OR a.id < $5)
 ORDER BY a.id DESC

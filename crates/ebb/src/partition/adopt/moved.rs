@@ -130,14 +130,8 @@ impl Moved {
                 ]
                 .concat(),
             ),
-            Step::new(
-                &format!("prove that, and the foreign key of {label}"),
-                How::Long,
-                vec![
-                    format!("ALTER TABLE {table} VALIDATE CONSTRAINT {check}"),
-                    format!("ALTER TABLE {table} VALIDATE CONSTRAINT {key}"),
-                ],
-            ),
+            Step::proof("prove that", &table, &check, true),
+            Step::proof(&format!("prove the foreign key of {label}"), &table, &key, false),
         ]
     }
 

@@ -58,11 +58,21 @@ pub struct Step {
     /// What it fills, for `Fill`.
     #[serde(default)]
     pub fill: Option<Fill>,
+    /// The table that it reads from end to end, for `Long`: schema, name; and whether for a check, by one plain scan.
+    #[serde(default)]
+    pub(crate) reads: Option<((String, String), bool)>,
 }
 
 impl Step {
+    /// One that proves a constraint of a table.
+    pub(crate) fn proof(title: &str, table: &Relation, constraint: &Ident, check: bool) -> Self {
+        let sql = format!("ALTER TABLE {table} VALIDATE CONSTRAINT {constraint}");
+        let named = (table.schema.as_str().to_owned(), table.name.as_str().to_owned());
+        Self { reads: Some((named, check)), ..Self::new(title, How::Long, vec![sql]) }
+    }
+
     pub(crate) fn new(title: &str, how: How, sql: Vec<String>) -> Self {
-        Self { title: title.into(), how, sql, index: None, fill: None }
+        Self { title: title.into(), how, sql, index: None, fill: None, reads: None }
     }
 }
 

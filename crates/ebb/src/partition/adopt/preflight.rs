@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::stamp::Stamp;
 use super::subject::{Bound, Subject};
 use super::{Request, guard, referrers};
 
@@ -38,7 +39,7 @@ impl Findings {
 pub(crate) fn check(subject: &Subject, request: &Request) -> Findings {
     let mut found = Findings::default();
     table(subject, &mut found);
-    column(subject, &mut found);
+    column(subject, request, &mut found);
     indexes(subject, request, &mut found);
     constraints(subject, &mut found);
     referrers::check(subject, request, &mut found);
@@ -102,7 +103,7 @@ fn table(subject: &Subject, found: &mut Findings) {
     }
 }
 
-fn column(subject: &Subject, found: &mut Findings) {
+fn column(subject: &Subject, request: &Request, found: &mut Findings) {
     let (head, label) = (&subject.head, subject.relation().label());
     let name = &head.column_name;
     if head.is_generated {
@@ -116,6 +117,9 @@ fn column(subject: &Subject, found: &mut Findings) {
             format!("column {name} is {}, which tells no time", head.column_type),
             "it must be timestamptz, timestamp, date, uuid (version 7), bigint with --unit s or ms, or integer seconds",
         );
+    }
+    if request.unit.is_some() && head.kind.as_deref().is_some_and(|kind| kind != "s" && kind != "ms") {
+        found.refuse(format!("--unit is for integers, and column {name} is {}", head.column_type), "leave --unit out");
     }
     if !head.not_null {
         found.change(
@@ -138,11 +142,23 @@ fn column(subject: &Subject, found: &mut Findings) {
             format!("let it fire for those too, or leave {name} of a row as it is"),
         );
     }
-    for trigger in subject.triggers.iter().filter(|trigger| trigger.gives(name)) {
-        found.refuse(
-            format!("trigger {} gives a new row its {name}, and a row finds its partition before it fires", trigger.name),
-            format!("give it by a default: ALTER TABLE {label} ALTER COLUMN {} SET DEFAULT now(); and take it out of the trigger", subject.column()),
-        );
+    for trigger in &subject.triggers {
+        let own = &trigger.name;
+        match trigger.stamps(name) {
+            Stamp::Yes if trigger.is_before_insert => found.refuse(
+                format!("trigger {own} gives a new row its {name}, and a row finds its partition before it fires"),
+                format!("give it by a default: ALTER TABLE {label} ALTER COLUMN {} SET DEFAULT now(); and take it out of the trigger", subject.column()),
+            ),
+            Stamp::Yes if trigger.is_before_update => found.change(
+                format!("trigger {own} gives a row that is updated another {name}, and with it another partition"),
+                "that costs a delete and an insert: take it out of the trigger if the time of a row is not to change",
+            ),
+            Stamp::May(why) if trigger.is_before_insert => found.change(
+                format!("trigger {own} may give a new row its {name} ({why}), and a row finds its partition before it fires"),
+                "look whether it does: such rows are refused",
+            ),
+            _ => {}
+        }
     }
     for caller in subject.callers.iter().filter(|caller| caller.names_only) {
         found.change(
@@ -272,6 +288,12 @@ fn dependents(subject: &Subject, found: &mut Findings) {
             found.change(format!("view {} is made again over the new table", view.name), "nothing to do");
         }
     }
+    for (right, whose, giver) in &subject.given_on {
+        found.change(
+            format!("the right {right} of {whose}, which {giver} gave, is given by the owner"),
+            format!("it does not end any more when {giver} loses it"),
+        );
+    }
     for what in &subject.clingers {
         found.refuse(
             format!("{what} depends on this table or its row type, and would stay with the old one"),
@@ -308,17 +330,20 @@ fn publications(subject: &Subject, found: &mut Findings) {
     }
 }
 
-/// An integer cannot tell the time of every partition ahead.
+/// An integer cannot tell the time of every partition ahead: those that it can are made, the last until its end.
 pub(crate) fn check_reach(subject: &Subject, bound: &Bound, ahead: &[(String, String, String)], found: &mut Findings) {
-    let last = ahead.last().map_or(&bound.literal, |(_, _, to)| to);
-    let beyond = last.parse::<i64>().is_ok_and(|last| last > i64::from(i32::MAX));
-    if subject.head.column_type == "integer" && beyond {
+    let Some(ends) = &subject.head.type_ends else { return };
+    let what = format!("column {} is an integer, which ends on {ends}", subject.head.column_name);
+    let reaches = |literal: &str| literal.parse::<i64>().is_ok_and(|at| at >= i64::from(i32::MAX));
+    if reaches(&bound.literal) {
         found.refuse(
-            format!(
-                "column {} is integer, which ends in January 2038, and partitions ahead reach further",
-                subject.head.column_name
-            ),
-            "fewer of them: --ahead; or a column that is bigint",
+            format!("{what}, and the first partition would end after that"),
+            "shorter periods: --by month; or a column that is bigint",
+        );
+    } else if ahead.last().is_some_and(|(_, _, to)| reaches(to)) {
+        found.change(
+            format!("{what}: partitions are made until then, and not as many ahead as asked for"),
+            "make it bigint before: that takes a rewrite, and a partition column cannot be changed afterwards",
         );
     }
 }
@@ -349,6 +374,13 @@ pub(crate) fn check_rows(subject: &Subject, bound: &Bound, nulls: bool, found: &
     }
     if bound.too_far {
         let newest = bound.newest.clone().unwrap_or_default();
+        if subject.head.kind.as_deref() == Some("uuid") {
+            found.refuse(
+                format!("the greatest value of {column} would be of {newest}: these are not uuids of version 7, which begin with their time"),
+                "name a column that tells the time",
+            );
+            return;
+        }
         found.refuse(
             format!("the newest row is far in the future ({newest}): its partition would be one of very many"),
             format!("look at it: SELECT * FROM {printed} ORDER BY {column} DESC LIMIT 10; mend or delete it, or raise --ahead"),

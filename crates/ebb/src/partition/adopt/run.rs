@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::fill::fill_column;
 use super::store::{self, Adoption};
-use super::{How, Plan, Preflight, Request, Step, guard, policy_of, policy_taken, preflight, refuse_policy};
+use super::{How, Plan, Preflight, Request, Step, guard, policy_of, policy_taken, preflight, proof, refuse_policy};
 use crate::partition::{index, split::store as split, store as partitions};
 use crate::pg::{Database, Relation, catalog};
 use crate::policy::{self, Kind, Spec};
@@ -247,7 +247,14 @@ pub(crate) async fn execute(
         }
         How::Long => {
             for statement in &step.sql {
-                sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(&mut session.connection).await?;
+                match &step.reads {
+                    Some(((schema, name), check)) => {
+                        proof::prove(session, (&Relation::new(schema, name), *check), statement, watch).await?
+                    }
+                    None => {
+                        sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(&mut session.connection).await?;
+                    }
+                }
             }
             store::done(&mut session.connection, label, state, number).await
         }

@@ -4,6 +4,7 @@ use sqlx::PgConnection;
 
 use super::{Plan, Progress};
 use crate::partition::journal;
+use crate::pg::Relation;
 use crate::{Result, sql};
 
 /// An adoption as it stands.
@@ -101,6 +102,16 @@ pub(crate) async fn bound_is_near(connection: &mut PgConnection, plan: &Plan) ->
 /// How far the index is that a server process builds: done, total, what it waits for.
 pub(crate) async fn index_progress(connection: &mut PgConnection, pid: i32) -> Result<Option<(f64, String)>> {
     Ok(sql!("index_progress" as (f64, String)).bind(pid).fetch_optional(connection).await?)
+}
+
+/// Behind whom a server process waits, in words.
+pub(crate) async fn waits_for(connection: &mut PgConnection, pid: i32) -> Result<Option<String>> {
+    Ok(sql!("waits_for" scalar String).bind(pid).fetch_optional(connection).await?)
+}
+
+/// How large a table is, in words.
+pub(crate) async fn printed_size(connection: &mut PgConnection, table: &Relation) -> Result<String> {
+    Ok(sql!("printed_size" scalar String).bind(table.to_string()).fetch_one(connection).await?)
 }
 
 /// Keeps a plan that has grown.

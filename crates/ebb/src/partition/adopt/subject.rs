@@ -3,6 +3,7 @@
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::referrers::{self, Referrer};
+use super::stamp::{Stamp, stamp};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result, sql};
 
@@ -36,6 +37,8 @@ pub(crate) struct Head {
     pub(crate) not_null: bool,
     pub(crate) is_generated: bool,
     pub(crate) kind: Option<String>,
+    /// The day on which the column's type ends, for an integer.
+    pub(crate) type_ends: Option<String>,
     pub(crate) bytes: i64,
     pub(crate) rows: i64,
     pub(crate) row_transition_tables: bool,
@@ -123,9 +126,11 @@ pub(crate) struct Trigger {
     pub(crate) enabled: String,
     pub(crate) comment: Option<String>,
     pub(crate) is_row: bool,
-    is_before_insert: bool,
+    pub(crate) is_before_insert: bool,
+    pub(crate) is_before_update: bool,
     pub(crate) is_after_update: bool,
     body: String,
+    language: String,
     /// The name of its table in the definition.
     printed: String,
 }
@@ -137,12 +142,9 @@ impl Trigger {
         ["tg_table_name", "tg_relname", "tg_relid"].iter().any(|word| body.contains(word))
     }
 
-    /// Whether it seems to give a new row its value of a column: a text search.
-    pub(crate) fn gives(&self, column: &str) -> bool {
-        let body: String = self.body.to_lowercase().split_whitespace().collect();
-        let column = column.to_lowercase();
-        let ways = [format!("new.{column}:="), format!("new.\"{column}\":="), format!("intonew.{column};")];
-        self.is_before_insert && ways.iter().any(|way| body.contains(way))
+    /// Whether it gives a row its value of a column, as far as can be told.
+    pub(crate) fn stamps(&self, column: &str) -> Stamp {
+        stamp(&self.language, &self.body, &self.definition, column)
     }
 
     /// As it was, on another table.
@@ -249,6 +251,8 @@ pub(crate) struct Subject {
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) statistics: Vec<Statistics>,
     pub(crate) clingers: Vec<String>,
+    /// Rights that the owner gives from then on: which, whose, and who gave them.
+    pub(crate) given_on: Vec<(String, String, String)>,
     pub(crate) callers: Vec<Caller>,
     pub(crate) referrers: Vec<Referrer>,
 }
@@ -274,6 +278,7 @@ impl Subject {
             subscriptions: subscriptions(&mut *c, &[oid]).await?,
             statistics: sql!("statistics" as Statistics).bind(oid).fetch_all(&mut *c).await?,
             clingers: sql!("clingers" scalar String).bind(oid).fetch_all(&mut *c).await?,
+            given_on: sql!("given_on" as (String, String, String)).bind(oid).fetch_all(&mut *c).await?,
             callers: callers(&mut *c, &head).await?,
             referrers: referrers::read(&mut *c, oid).await?,
             head,
@@ -311,7 +316,7 @@ async fn callers(connection: &mut PgConnection, head: &Head) -> Result<Vec<Calle
         let sql = format!(
             "SELECT 'the statement ' || quote_literal(left(regexp_replace(q.query, '\\s+', ' ', 'g'), 120)) AS who, q.on_conflict, q.sets_column, q.names_only FROM (
                  SELECT s.query, s.query ~* ('insert\\s+into\\s+(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*on\\s+conflict\\s*(\\(|on\\s+constraint)') AS on_conflict,
-                        s.query ~* ('update\\s+(only\\s+)?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column,
+                        s.query ~* ('(update\\s+(only\\s+)?|merge\\s+into\\s+(only\\s+)?)(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column,
                         s.query ~* ('\\monly\\s+\\(?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M') AS names_only
                  FROM {} s WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) q
              WHERE q.on_conflict OR q.sets_column OR q.names_only ORDER BY 1 LIMIT 20",
@@ -412,6 +417,7 @@ pub(crate) async fn ahead(
         .bind(by)
         .bind(ahead as i32)
         .bind(zone)
+        .bind(&head.column_name)
         .fetch_all(connection)
         .await?)
 }

@@ -52,7 +52,19 @@ pub async fn take_over(
     if let Some(unit) = unit {
         spec.insert("unit".into(), unit.into());
     }
-    spec.insert("by".into(), request.by.as_str().into());
+    let by = request.by.as_str();
+    if let (Some(partman), None) = (&partman, ahead)
+        && !store::is_period(connection, &partman.interval, by).await.unwrap_or(false)
+    {
+        return Err(Error::usage(format!(
+            "pg_partman makes partitions of {} for {}, {} ahead, which is not so many periods of a {by}",
+            partman.interval,
+            table.relation.label(),
+            partman.premake
+        ))
+        .with_hint("name its own period with --by, or say how many of yours are to exist: --ahead"));
+    }
+    spec.insert("by".into(), by.into());
     let premake = partman.as_ref().map(|partman| u64::from(partman.premake.unsigned_abs()).max(1));
     spec.insert("ahead".into(), json!(ahead.or(premake).unwrap_or(request.ahead)));
     let keep = match (&request.keep, &partman) {

@@ -12,8 +12,8 @@ pub use plan::{Act, Plan, Step};
 pub use preflight::{Preflight, preflight};
 pub use run::{Split, split};
 pub(crate) use run::{abandon, finish, prepare_rollback};
-pub use script::script;
 pub(crate) use script::{over_script, restore_script, undo_script};
+pub use script::{script, script_of_rest};
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Default)]

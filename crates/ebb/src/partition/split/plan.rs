@@ -60,7 +60,12 @@ impl Step {
 
     /// What it says to the server, for people: a copy as one batch of every page that a table can have.
     pub fn statements(&self) -> Vec<String> {
-        let whole = |sql: &String| sql.replace(FROM, "0").replace(TO, &u32::MAX.to_string());
+        self.statements_from(0)
+    }
+
+    /// The same, where a copy has come to a page.
+    pub(crate) fn statements_from(&self, page: i64) -> Vec<String> {
+        let whole = |sql: &String| sql.replace(FROM, &page.to_string()).replace(TO, &u32::MAX.to_string());
         match self.act {
             Act::Copy => self.sql.iter().map(whole).collect(),
             _ => self.sql.clone(),

@@ -4,9 +4,9 @@
 use super::plan::{Act, Plan, Step};
 use super::preflight::Preflight;
 use super::run::over;
-use super::store::Row;
+use super::store::{self, Row};
 use crate::partition::journal;
-use crate::pg::Literal;
+use crate::pg::{Database, Literal, catalog};
 use crate::{Error, Result};
 
 /// Every line of it; comments say what each step is for.
@@ -21,14 +21,42 @@ pub fn script(found: &Preflight) -> Result<Vec<String>> {
         plan.parent,
         Literal(plan.column())
     ));
-    for (n, step) in plan.steps.iter().enumerate() {
-        lines.push(format!("-- {}. {}", n + 1, step.title));
-        lines.extend(written(plan, step, n, &label));
-    }
+    lines.extend(steps(plan, &label, (0, 0)));
     Ok(lines)
 }
 
-fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
+/// What is left of a split that was begun.
+pub async fn script_of_rest(database: &Database, typed: &str) -> Result<Vec<String>> {
+    let mut tx = database.read().await?;
+    let label = catalog::table(&mut tx, typed).await?.relation.label();
+    let row = store::find(&mut tx, &label).await?;
+    tx.commit().await?;
+    let row = row.filter(|row| ["splitting", "split"].contains(&row.state.as_str()));
+    let row = row.ok_or_else(|| {
+        Error::usage(format!("no split of {label} is under way"))
+            .with_hint(format!("where one is being taken back: ebb partition rollback {label} --sql"))
+    })?;
+    let (plan, label) = (row.plan()?, Literal(&row.relation).to_string());
+    let mut lines = journal::script_head("split");
+    if row.steps_done() < plan.swap() && plan.parent > 0 {
+        let (table, column) = (plan.parent, Literal(plan.column()));
+        lines.push(format!("SELECT ebb.require_split_portrait({label}, {table}, {column});"));
+    }
+    lines.extend(steps(&plan, &label, (row.steps_done(), row.page)));
+    Ok(lines)
+}
+
+/// The steps after those that are done; the first of them, where it copies, from a page on.
+fn steps(plan: &Plan, label: &str, (done, page): (usize, i64)) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (n, step) in plan.steps.iter().enumerate().skip(done) {
+        lines.push(format!("-- {}. {}", n + 1, step.title));
+        lines.extend(written(plan, step, n, label, if n == done { page } else { 0 }));
+    }
+    lines
+}
+
+fn written(plan: &Plan, step: &Step, n: usize, label: &str, page: i64) -> Vec<String> {
     let state = if n >= plan.swap() { "split" } else { "splitting" };
     let copied = if step.act == Act::Copy { ", page = pages" } else { "" };
     let done = format!("UPDATE ebb.split SET state = '{state}', step = {}{copied} WHERE relation = {label};", n + 1);
@@ -46,7 +74,7 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
         Act::Outside | Act::Outlast => said.chain([done]).collect(),
         Act::Drain => vec![apply, done],
         Act::Copy => {
-            let all = step.statements().into_iter().map(|statement| statement + ";");
+            let all = step.statements_from(page).into_iter().map(|statement| statement + ";");
             begin(false).chain(all).chain(end).collect()
         }
         Act::Compare => {

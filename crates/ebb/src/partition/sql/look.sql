@@ -20,5 +20,8 @@ SELECT here.now,
        COALESCE((CASE WHEN islands.until > '9999-01-01' THEN '9999-01-01' ELSE islands.until END) AT TIME ZONE here.zone, here.now) AS runway_until,
        ARRAY(SELECT b.oid::int8 FROM bounds b
              WHERE b.upper_bound <= (here.now - $6::interval) AT TIME ZONE here.zone ORDER BY b.upper_bound) AS expired,
-       ARRAY(SELECT b.oid::int8 FROM bounds b WHERE b.pending) AS pending
+       ARRAY(SELECT b.oid::int8 FROM bounds b WHERE b.pending) AS pending,
+       (SELECT ebb.partition_limit(p.partrelid, a.attname) AT TIME ZONE 'UTC' FROM pg_catalog.pg_partitioned_table p
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
+        WHERE p.partrelid = $1::int8::oid) AS type_ends
 FROM here, islands

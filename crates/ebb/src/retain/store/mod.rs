@@ -326,6 +326,11 @@ pub(crate) async fn stuck(connection: &mut PgConnection, attempts: i32) -> Resul
     Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).fetch_all(connection).await?)
 }
 
+/// Policies that are not followed any more and have open deletions, or holds in force: how many of each.
+pub(crate) async fn stranded(connection: &mut PgConnection) -> Result<Vec<(String, i64, i64)>> {
+    Ok(sql!("stranded" as (String, i64, i64)).fetch_all(connection).await?)
+}
+
 /// Returns, for each subject that had events, its position and how many were cancelled.
 pub(crate) async fn forget_events(
     connection: &mut PgConnection,

@@ -3,8 +3,9 @@
 //! columns prune; doctor says what was begun and how long partitions last.
 
 use ebb::doctor::{Questions, Severity};
-use ebb::partition::adopt::{Progress, adopt, preflight, take_it_over, take_over};
+use ebb::partition::adopt::{Progress, Request, adopt, preflight, take_it_over, take_over};
 use ebb::partition::{explain, split};
+use ebb::policy::Period;
 use ebb_testkit::Mode;
 
 use super::request;
@@ -41,6 +42,14 @@ async fn a_partitioned_table_gets_a_policy_with_the_settings_of_pg_partman() {
     assert_eq!(taken.spec["ahead"], 3);
     assert_eq!((&taken.spec["keep"], &taken.spec["expired"]), (&"6mo".into(), &"detach".into()));
     assert_eq!(look("public.p", Some(9)).await.unwrap().unwrap().spec["ahead"], 9, "what is asked for wins");
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let daily = Request { by: Period::Day, ..request("public.p") };
+    let error = take_over(&mut tx, &daily, None).await.unwrap_err();
+    assert!(
+        error.to_string().contains("which is not so many periods of a day"),
+        "three months are not three days: {error}"
+    );
+    tx.rollback().await.unwrap();
     take_it_over(ebb.engine.database(), &taken, "test").await.unwrap();
     assert_eq!(ebb.db.scalar::<String>("SELECT automatic_maintenance FROM partman.part_config").await, "off");
     assert_eq!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('p')").await, 0, "what pg_partman made is enough");
@@ -160,6 +169,12 @@ async fn a_column_that_follows_from_the_partition_column_prunes_by_itself() {
     ebb.db.execute("INSERT INTO public.t (id, created_at) SELECT n, timestamptz '2027-02-28 23:59:59.999999+00' - n * interval '7 hours' FROM generate_series(0, 90) n").await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM pg_constraint WHERE conrelid = 'public.t_2027_02'::regclass AND conname = 'ebb_derived_year_month'").await, 1);
     ebb.db.execute("INSERT INTO public.t (id, created_at) VALUES (1000, '2027-01-05 10:00:00.25+00')").await;
+    // What a former version only guessed is named, and what is proven is not.
+    assert!(doctor(&ebb, "derived check").await.is_empty());
+    ebb.db.execute("ALTER TABLE public.t_2027_02 ADD CONSTRAINT ebb_derived_round CHECK (round) NOT VALID").await;
+    let found = doctor(&ebb, "derived check").await;
+    assert_eq!((found.len(), found[0].0), (1, Severity::Fail));
+    assert!(found[0].1.contains("ebb_derived_round of public.t_2027_02"), "{found:?}");
 }
 
 /// From 18 on a generated column is computed when it is read, unless said otherwise.

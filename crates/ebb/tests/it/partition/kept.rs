@@ -66,6 +66,12 @@ async fn the_guard_sees_a_row_as_it_is_stored_whoever_writes_it() {
          CREATE UNIQUE INDEX u_e ON public.u (e) WHERE n > 0; CREATE UNIQUE INDEX u_lower ON public.u (lower(e))",
     )
     .await;
+    let has_citext = "SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'";
+    if ebb.db.scalar::<i64>(has_citext).await > 0 {
+        ebb.db.execute("CREATE EXTENSION citext; ALTER TABLE public.u ADD COLUMN ci citext UNIQUE").await;
+        let said = refused(&ebb, &Request { guard: key(&["ci"]), ..request("public.u") }).await;
+        assert!(said.contains("--guard ci cannot be kept"), "{said}");
+    }
     for column in ["k", "i", "e", "lower(e)"] {
         let said = refused(&ebb, &Request { guard: key(&[column]), ..request("public.u") }).await;
         assert!(said.contains(&format!("--guard {column} cannot be kept")), "{column}: {said}");
@@ -261,9 +267,12 @@ async fn everything_that_belongs_to_a_table_is_carried_or_refused() {
     ebb.db.execute("DROP VIEW public.v_only, public.v_key; DROP RULE r ON public.other").await;
     let said = refused(&ebb, &request("public.w")).await;
     assert!(said.contains("public.w_pkey_history exists"), "{said}");
-    ebb.db.execute("CREATE TABLE public.s (at int NOT NULL); CREATE SCHEMA b; CREATE TABLE b.t (created_at timestamptz NOT NULL)").await;
-    let years = Request { column: "at".into(), by: Period::Year, ahead: 12, ..request("public.s") };
-    assert!(refused(&ebb, &years).await.contains("ends in January 2038"));
+    ebb.db.execute("CREATE SCHEMA b; CREATE TABLE b.t (created_at timestamptz NOT NULL)").await;
+    // One that is not proven would stop the cutover: since 18 NOT NULL can be that.
+    if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() >= "180000" {
+        ebb.db.execute("CREATE TABLE public.nn (x int, created_at timestamptz NOT NULL); ALTER TABLE public.nn ADD CONSTRAINT xnn NOT NULL x NOT VALID").await;
+        assert!(refused(&ebb, &request("public.nn")).await.contains("constraint xnn is NOT VALID"));
+    }
 
     let shape = "SELECT concat_ws(' | ', (SELECT string_agg(x::text, ',') FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass),
         (SELECT string_agg(attname::text, ',' ORDER BY attname) FROM pg_publication_tables p, unnest(p.attnames) attname WHERE pubname = 'part_of'),

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Under load and killed in between, there and back; what belongs to a table; who may see rows; keys that stay unique; upkeep.
-const SCENARIOS: [&str; 10] = [
+const SCENARIOS: [&str; 12] = [
     "partition::adopt::a_table_is_adopted_and_rolled_back_under_writes_without_losing_one",
     "partition::adopt::row_security_guards_the_table_and_each_partition_after_adopting",
     "partition::adopt::the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary",
     "partition::besides::a_derived_column_that_is_not_stored_prunes_too",
     "partition::kept::everything_that_belongs_to_a_table_is_carried_or_refused",
+    "partition::reach::a_proof_says_how_far_it_is_and_behind_whom_it_waits",
+    "partition::reach::an_integer_column_gets_partitions_until_its_type_ends_and_doctor_says_so_long_before",
     "partition::rights::rights_that_were_taken_since_do_not_come_back",
     "partition::rights::what_the_old_table_would_not_have_stops_the_way_back",
     "partition::rights::every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_longer",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ebb::partition::adopt::{Request, adopt, preflight};
+use ebb::partition::adopt::{Progress, Request, adopt, preflight};
 use ebb::partition::{finish, rollback, split};
 use ebb_testkit::TestDatabase;
 use sqlx::AssertSqlSafe;
@@ -152,6 +152,34 @@ async fn a_table_that_others_refer_to_is_adopted_split_and_rolled_back_under_wri
     no_orphans(&db, "back").await;
     finish(engine.database(), "public.t", &mut |_| ()).await.unwrap();
     assert_eq!(keys(&db).await, before, "the keys are what they were");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_moves_past_the_filling_has_its_column_all_the_same() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); INSERT INTO public.t VALUES (1, '2026-11-01');
+         CREATE TABLE public.c (id int, t int REFERENCES public.t, note text) WITH (autovacuum_enabled = false);
+         INSERT INTO public.c SELECT n, 1, repeat('x', 100) FROM generate_series(1, 20000) n; DELETE FROM public.c WHERE id <= 10000",
+    )
+    .await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    // Free space at the front, where the filling has been when the rows behind it move there.
+    ebb.db.execute("VACUUM public.c").await;
+    let (pool, mut moved, handle) = (ebb.db.pool().clone(), false, tokio::runtime::Handle::current());
+    let mut watch = |progress| {
+        if let Progress::Share(share, words) = progress
+            && words.ends_with("pages")
+            && share > 0.2
+            && !moved
+        {
+            moved = true;
+            let update = sqlx::query("UPDATE public.c SET note = repeat('y', 100) WHERE id > 15000").execute(&pool);
+            tokio::task::block_in_place(|| handle.block_on(update)).unwrap();
+        }
+    };
+    adopt(ebb.engine.database(), &request(), "test", &mut watch).await.unwrap();
+    assert!(moved);
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.c WHERE t_created_at = '2026-11-01'").await, 10000);
 }
 
 #[tokio::test]

@@ -54,8 +54,12 @@ async fn rights_that_were_taken_since_do_not_come_back() {
          SET ROLE {one}; GRANT SELECT ON public.t TO {two}; RESET ROLE"
     ))
     .await;
+    let rights = "SELECT string_agg(x::text, ',' ORDER BY x::text) FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass";
+    let before: String = ebb.db.scalar(rights).await;
+    assert!(before.contains(&format!("{two}=r/{one}")), "{before}");
     adopted(&ebb, &request("public.t")).await;
-    ebb.db.execute(&format!("REVOKE SELECT ON public.t FROM {two}; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
+    assert_eq!(ebb.db.scalar::<String>(rights).await, before, "what somebody gave on is still theirs to take back");
+    ebb.db.execute(&format!("SET ROLE {one}; REVOKE SELECT ON public.t FROM {two}; RESET ROLE; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
     let draws = format!("SELECT has_sequence_privilege('{two}', 'public.t_id_seq', 'USAGE')");
     assert!(
         !ebb.db.scalar::<bool>(&draws).await,
@@ -186,7 +190,8 @@ async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
     // What is different for the triggers of a partitioned table is said.
     ebb.db
         .execute(
-            "DROP TRIGGER stamp ON public.s; CREATE FUNCTION public.told() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', TG_TABLE_NAME; RETURN NULL; END';
+            "DROP TRIGGER stamp ON public.s; CREATE FUNCTION public.whole() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW := jsonb_populate_record(NEW, ''{}''); RETURN NEW; END';
+             CREATE TRIGGER whole BEFORE INSERT ON public.s FOR EACH ROW EXECUTE FUNCTION public.whole(); CREATE FUNCTION public.told() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''%'', TG_TABLE_NAME; RETURN NULL; END';
              CREATE TRIGGER told AFTER UPDATE ON public.s FOR EACH ROW EXECUTE FUNCTION public.told()",
         )
         .await;
@@ -195,6 +200,7 @@ async fn a_column_that_comes_while_rows_are_drained_keeps_its_values() {
     let said: String = found.changes.iter().map(|one| format!("{}\n", one.what)).collect();
     for part in [
         "column created_at becomes NOT NULL",
+        "trigger whole may give a new row its created_at",
         "told asks for the name of its table",
         "told does not fire for an update that moves",
     ] {
@@ -359,9 +365,28 @@ async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_lo
     ebb.db.execute("UPDATE ebb.policy SET spec = jsonb_set(spec, '{keep}', '\"10y\"') WHERE name = 't'").await;
     let found = doctor(&ebb, "guard").await;
     assert!(found.len() == 1 && found[0].1.contains("are free again 4 mons after their row came"), "{found:?}");
-    assert_eq!(ebb.db.scalar::<i64>("SELECT ebb.guard_for('public.t', '10 years 3 months')").await, 602);
+    // Who is at work meanwhile claims by the old term, and is waited for.
+    let mut open = ebb.client().await;
+    sqlx::raw_sql("BEGIN").execute(&mut open).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(put(1002, "k1002", "2027-01-05"))).execute(&mut open).await.unwrap();
+    let mut client = ebb.client().await;
+    let longer = sqlx::raw_sql("CALL ebb.guard_for('public.t', '10 years 3 months')").execute(&mut client);
+    let commit = async {
+        ebb_testkit::eventually(crate::harness::SOON, || async {
+            ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.guard_term").await == 1
+        })
+        .await;
+        assert_eq!(doctor(&ebb, "guard").await.len(), 1);
+        sqlx::raw_sql("COMMIT").execute(&mut open).await.unwrap();
+    };
+    let (longer, ()) = tokio::join!(longer, commit);
+    longer.unwrap();
     assert!(doctor(&ebb, "guard").await.is_empty());
-    assert_eq!(says(&ebb, &put(1002, "k1002", "2027-01-05")).await, "");
+    ebb.db.execute("UPDATE ebb.guard_term SET settled = false").await;
+    let found = doctor(&ebb, "guard").await;
+    assert!(found.len() == 1 && found[0].1.contains("did not end"), "{found:?}");
+    sqlx::raw_sql("CALL ebb.guard_for('public.t', '10 years 3 months')").execute(&mut client).await.unwrap();
+    assert!(doctor(&ebb, "guard").await.is_empty());
     let until = "SELECT min(expires_at) > '2036-11-01' FROM ebb.once_key";
     assert!(ebb.db.scalar::<bool>(until).await, "those that were there, and those that come");
     ebb.db.execute("DELETE FROM public.t WHERE id = 1002").await;
@@ -379,4 +404,28 @@ async fn every_key_can_have_a_guard_and_a_row_of_the_future_keeps_its_key_for_lo
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.once_key").await, 0);
     let left = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.t'::regclass AND NOT tgisinternal";
     assert_eq!(ebb.db.scalar::<i64>(left).await, 0);
+}
+
+#[tokio::test]
+async fn row_security_is_copied_from_a_table_that_lost_columns_and_names_that_a_type_has_are_left_alone() {
+    let ebb = with(
+        "CREATE SCHEMA n;
+         CREATE TABLE public.n (id bigint, gone int, at timestamptz NOT NULL, status varchar(10), PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE FUNCTION n.ok(text) RETURNS boolean LANGUAGE sql AS 'SELECT $1 IS NOT NULL';
+         CREATE TABLE public.other (n_id bigint);
+         ALTER TABLE public.n DROP COLUMN gone;
+         ALTER TABLE public.n ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY few ON public.n FOR SELECT USING (status IN ('a', 'b'));
+         CREATE POLICY known ON public.n FOR UPDATE USING (n.ok(status));
+         CREATE POLICY own ON public.n FOR DELETE USING (EXISTS (SELECT FROM public.other o WHERE o.n_id = n.id));
+         CREATE TYPE public.n_2026_12 AS ENUM ('a')",
+    )
+    .await;
+    let made = "SELECT ebb.add_partitions('public.n'::regclass, 'at', 'month', 2, NULL, 'UTC', 10)";
+    assert_eq!(ebb.db.scalar::<i32>(made).await, 3);
+    let names = "SELECT string_agg(regexp_replace(relid::text, '_[0-9a-f]{8}_', '_X_'), ' ' ORDER BY relid::text)
+        FROM pg_partition_tree('public.n') WHERE isleaf";
+    assert_eq!(ebb.db.scalar::<String>(names).await, "n_2026_11 n_2027_01 n_X_2026_12");
+    let policies = "SELECT count(*) FROM pg_policies WHERE tablename LIKE 'n\\_%' AND (qual ~ 'n\\.ok' OR qual ~ 'status' OR qual ~ 'o.n_id = n_20')";
+    assert_eq!(ebb.db.scalar::<i64>(policies).await, 9 - 1, "the one with digits of its own is named by them");
 }

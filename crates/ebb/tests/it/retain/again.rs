@@ -92,6 +92,46 @@ async fn a_delete_after_the_application_took_one_back_is_not_swallowed() {
 }
 
 #[tokio::test]
+async fn a_link_works_for_a_table_that_the_owner_of_the_schema_may_not_see() {
+    let ebb = Ebb::with(
+        "CREATE SCHEMA \"App\"; CREATE TABLE \"App\".\"Users\" (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO \"App\".\"Users\" VALUES (1)",
+    )
+    .await;
+    ebb.apply(&users("").replace("public.users", "App.Users")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    let reader = format!("reader_{}", ebb.db.name());
+    ebb.db
+        .execute(&format!(
+            "CREATE ROLE {reader}; GRANT USAGE ON SCHEMA ebb TO {reader}; GRANT SELECT ON ebb.policy, ebb.retain TO {reader};
+             GRANT EXECUTE ON FUNCTION ebb.deleted_anew TO {reader}"
+        ))
+        .await;
+    let mut client = ebb.client().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET ROLE {reader}"))).execute(&mut client).await.unwrap();
+    for (later, anew) in [("2 seconds", true), ("1 millisecond", false)] {
+        let sql =
+            format!("SELECT ebb.deleted_anew('users', '2026-01-01Z'::timestamptz + interval '{later}', '2026-01-01Z')");
+        let found: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut client).await.unwrap();
+        assert_eq!(found, anew, "{later}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_about_a_soft_delete_by_a_clock_that_is_ahead_is_kept() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() - interval '20 days' WHERE id = 2").await;
+    ebb.once("users:mark").await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() + interval '3 seconds' WHERE id = 2").await;
+    ebb.db.execute("SELECT ebb.erase_subject('users', '2')").await;
+    ebb.once("users:mark").await;
+    assert_eq!(states(&ebb).await, "pending");
+    assert!(ebb.db.scalar::<bool>("SELECT expedited FROM ebb.deletion").await);
+    ebb.db.advance("3 seconds").await;
+    ebb.once("users").await;
+    assert_eq!(states(&ebb).await, "erased");
+}
+
+#[tokio::test]
 async fn columns_that_mirror_due_times_follow_the_policy_and_tenants() {
     let mirror = "tenant = \"tenant_id\"\ntenant_override = true\nmirror = { due = \"scheduled_deletion_at\" }";
     let ebb = Ebb::shop(mirror).await;

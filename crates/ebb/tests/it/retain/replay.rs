@@ -3,6 +3,7 @@
 use ebb::audit::SubjectKey;
 use ebb::retain::{PastErasure, Replay, past_erasures, replay};
 
+use super::users;
 use crate::harness::Ebb;
 
 /// (there again, left alone) of what a replay finds; it takes them unless it only looks.
@@ -51,6 +52,28 @@ async fn whoever_registers_again_under_the_same_key_is_not_taken_for_who_was_era
     assert_eq!(replayed(&ebb, &first, true).await, (1, 0));
     ebb.once("users").await;
     assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
+
+#[tokio::test]
+async fn whoever_went_along_with_another_is_found_too_whatever_times_other_rows_have() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1), (2);
+         CREATE TABLE members (org bigint NOT NULL REFERENCES users ON DELETE CASCADE, name text PRIMARY KEY, deleted_at timestamptz);
+         INSERT INTO members VALUES (1, 'ayu'), (2, 'tari')",
+    )
+    .await;
+    let own = "[[retain]]\nname = \"members\"\ntable = \"members\"\ndeleted_at = \"deleted_at\"\ngrace = \"365d\"\n";
+    let children = "children = [{ table = \"members\", column = \"org\", action = \"delete\" }]";
+    ebb.apply(&format!("{own}{}", users(children))).await;
+    erase(&ebb).await;
+    let erasures = on_record(&ebb).await;
+    assert_eq!(erasures.len(), 2);
+    // Tables came back from a backup in which she was a member elsewhere; nothing remembers the erasure.
+    ebb.db.execute("DELETE FROM ebb.audit WHERE action = 'erase_along'; INSERT INTO members VALUES (2, 'ayu')").await;
+    ebb.db.execute("INSERT INTO users VALUES (7, '294276-01-01'), (8, '4713-01-01 BC'); INSERT INTO members VALUES (2, 'x', '294276-01-01')").await;
+    assert_eq!(replayed(&ebb, &erasures, false).await, (1, 0), "of the members");
+    ebb.once("members").await;
+    assert_eq!(ebb.list("name", "members").await, "tari,x");
 }
 
 #[tokio::test]

@@ -34,6 +34,12 @@ async fn a_premature_erasure_is_found_and_never_forgotten() {
     }
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'review'").await, 3);
     assert_eq!(ebb.db.scalar::<String>(review).await, "(0,0)");
+    // Whoever was deleted before our era is counted like anybody else.
+    ebb.db.execute("UPDATE users SET deleted_at = '4713-01-01 BC' WHERE id = 2; UPDATE users SET deleted_at = '0001-01-01 BC' WHERE id = 3").await;
+    ebb.once("users").await;
+    ebb.db.advance("7 days").await;
+    assert!(!ebb.once("audit:audit").await.has_failed());
+    assert_eq!(ebb.db.scalar::<String>(review).await, "(2,0)");
     // A policy whose table is gone is passed by.
     ebb.db.execute("DROP TABLE users CASCADE").await;
     ebb.db.advance("7 days").await;

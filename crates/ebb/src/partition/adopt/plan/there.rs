@@ -18,7 +18,7 @@ impl Composer<'_> {
         );
         let mut steps = vec![
             Step::new("bound the table", How::Short, vec![check]),
-            Step::new("prove the bound", How::Long, vec![format!("ALTER TABLE {table} VALIDATE CONSTRAINT {BOUND}")]),
+            Step::proof("prove the bound", table, &Ident::new(BOUND), true),
         ];
         if !self.subject.head.not_null {
             let sql = format!("ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL");

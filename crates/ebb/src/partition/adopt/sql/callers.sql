@@ -2,7 +2,7 @@
 -- ONLY it. A text search: it can be wrong both ways, and is shown as advice. Read only.
 SELECT p.oid::regprocedure::text AS who,
        p.prosrc ~* ('insert\s+into\s+("?\w+"?\.)?"?' || $1 || '"?\M.*on\s+conflict\s*(\(|on\s+constraint)') AS on_conflict,
-       p.prosrc ~* ('update\s+(only\s+)?("?\w+"?\.)?"?' || $1 || '"?\M.*set\M[^;]*\m"?' || $2 || '"?\s*=') AS sets_column,
+       p.prosrc ~* ('(update\s+(only\s+)?|merge\s+into\s+(only\s+)?)("?\w+"?\.)?"?' || $1 || '"?\M.*set\M[^;]*\m"?' || $2 || '"?\s*=') AS sets_column,
        p.prosrc ~* ('\monly\s+\(?("?\w+"?\.)?"?' || $1 || '"?\M') AS names_only
 FROM pg_catalog.pg_proc p
 JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace

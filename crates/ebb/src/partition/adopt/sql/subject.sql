@@ -16,6 +16,7 @@ SELECT c.oid::int8 AS oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS p
            FROM pg_catalog.pg_class t, unnest(t.reloptions) o WHERE t.oid = c.reltoastrelid) x) AS options,
        a.attname::text AS column_name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS column_type,
        a.attnotnull AS not_null, a.attgenerated <> '' AS is_generated, ebb.partition_kind(c.oid, a.attname, $3) AS kind,
+       to_char(ebb.partition_limit(c.oid, a.attname), 'YYYY-MM-DD') AS type_ends,
        pg_catalog.pg_relation_size(c.oid) AS bytes, GREATEST(c.reltuples, 0)::int8 AS rows,
        EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
                AND t.tgtype & 1 = 1 AND (t.tgoldtable IS NOT NULL OR t.tgnewtable IS NOT NULL)) AS row_transition_tables,

@@ -20,10 +20,7 @@ WITH here AS (
     UNION ALL
     SELECT lower, start, 'before_' || ebb.partition_suffix($3, start) FROM begins WHERE since = start AND lower < start
 )
-SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_class t ON t.oid = $1::int8::oid AND t.relnamespace = c.relnamespace
-                         WHERE c.relname = ebb.partition_name($1::int8::oid, suffix))
-            THEN ebb.partition_name($1::int8::oid, suffix, false)
-            ELSE ebb.partition_name($1::int8::oid, suffix) END AS name,
+SELECT ebb.free_partition_name($1::int8::oid, suffix) AS name,
        CASE WHEN isfinite(from_moment) THEN ebb.partition_literal($2, from_moment) END AS from_literal,
        ebb.partition_literal($2, to_moment) AS to_literal
 FROM part

@@ -99,7 +99,7 @@ pub(crate) async fn everybody(
     let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
     let deleted_at = format!("n.{}", root.deleted_at);
     let sql = format!(
-        "SELECT {}, ARRAY[{}], CASE WHEN isfinite({deleted_at}) THEN {} END FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        "SELECT {}, ARRAY[{}], CASE WHEN isfinite({deleted_at}) AND {deleted_at} < '9999-01-01' THEN {} END FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
         id_sql(&root.key, "n"),
         texts.join(", "),
         root.time.moment(&deleted_at, &root.zone),

@@ -6,7 +6,7 @@
 SELECT e.id AS record, e.policy, e.deletion, e.soft_deleted_at, e.erased_at, e.not_before
 FROM (
     SELECT a.id, a.policy, (a.details ->> 'deletion')::uuid AS deletion,
-           (a.details ->> 'soft_deleted_at')::timestamptz AS soft_deleted_at,
+           ebb.recorded_moment(a.details ->> 'soft_deleted_at') AS soft_deleted_at,
            (a.details ->> 'erased_at')::timestamptz AS erased_at,
            GREATEST(
                CASE WHEN h.spec ? 'warn_before' AND COALESCE(h.spec ->> 'on_undeliverable', 'stop') = 'stop'
@@ -14,10 +14,10 @@ FROM (
                     THEN 'infinity'::timestamptz END,
                (a.details ->> 'warned_at')::timestamptz
                    + CASE WHEN COALESCE((a.details ->> 'expedited')::boolean, false) THEN interval '0' ELSE COALESCE(warned.term, interval '0') END,
-               (a.details ->> 'soft_deleted_at')::timestamptz
+               ebb.recorded_moment(a.details ->> 'soft_deleted_at')
                    + COALESCE(regexp_replace(h.spec ->> 'floor', '(\d)mo', '\1mon', 'g'), '0')::interval,
                CASE WHEN NOT COALESCE((a.details ->> 'expedited')::boolean, false)
-                    THEN (a.details ->> 'soft_deleted_at')::timestamptz
+                    THEN ebb.recorded_moment(a.details ->> 'soft_deleted_at')
                          + LEAST(COALESCE(CASE WHEN kept.own THEN last.term END, kept.grace),
                                  COALESCE(CASE WHEN kept.own THEN known.term END, kept.grace)) END) AS not_before
     FROM ebb.audit a

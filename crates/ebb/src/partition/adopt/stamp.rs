@@ -1,0 +1,148 @@
+//! Whether a trigger gives a row its time. A row finds its partition before its triggers fire, so one that sets the
+//! partition column has inserts refused. Told from the text of its function, which is not run: somebody's trigger can do
+//! anything. What the text does not show, `Stamp::May` says.
+
+/// What the text shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    No,
+    /// It could, and why that cannot be told.
+    May(&'static str),
+    Yes,
+}
+
+/// What a trigger's function is written in, its text, and the trigger's own definition with its arguments.
+pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) -> Stamp {
+    let argument = definition
+        .split_once(" EXECUTE FUNCTION ")
+        .is_some_and(|(_, call)| call.contains(&format!("'{column}'")) || call.contains(&format!("('{column},")));
+    match language {
+        "plpgsql" => assigned(&words(body), column),
+        // The server's own set no column but the one that they are told.
+        "internal" if !argument => Stamp::No,
+        "internal" | "c" if argument => Stamp::May("its function is told the column's name"),
+        "c" => Stamp::May("its function has no text"),
+        _ if argument || body.contains(column) => Stamp::May("its function names the column"),
+        _ => Stamp::No,
+    }
+}
+
+/// `NEW.c := …`, `NEW.c = …`, `… INTO …, NEW.c`; or all of NEW at once.
+fn assigned(words: &[String], column: &str) -> Stamp {
+    let mut found = Stamp::No;
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let is_new = |at: usize| word(at) == "new";
+    let is_column = |at: usize| is_new(at) && word(at + 1) == "." && same(word(at + 2), column);
+    for at in 0..words.len() {
+        let begins = at == 0 || matches!(word(at - 1), ";" | "begin" | "then" | "else" | "loop" | ">>");
+        let assigns = |at: usize| matches!(word(at), ":=" | "=");
+        if begins && is_column(at) && assigns(at + 3) {
+            return Stamp::Yes;
+        }
+        if begins && is_new(at) && assigns(at + 1) {
+            found = Stamp::May("its function sets all of the row at once");
+        }
+        if word(at) == "into" && word(at.saturating_sub(1)) != "insert" {
+            let targets = (at + 1..words.len()).take_while(|&at| !matches!(word(at), ";" | "from" | "using" | "where"));
+            for at in targets.filter(|&at| is_new(at)) {
+                if is_column(at) {
+                    return Stamp::Yes;
+                }
+                if word(at + 1) != "." {
+                    found = Stamp::May("its function sets all of the row at once");
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A name as it is written: quoted it is what it is, and without quotes in lower case.
+fn same(written: &str, column: &str) -> bool {
+    written == column || written.strip_prefix('"').is_some_and(|quoted| quoted == column)
+}
+
+/// The words and marks of a PL/pgSQL text, without comments and strings; a quoted name keeps its first quote.
+fn words(body: &str) -> Vec<String> {
+    let text: Vec<char> = body.chars().collect();
+    let (mut words, mut at) = (Vec::new(), 0);
+    let after = |from: usize, end: &str| {
+        let end: Vec<char> = end.chars().collect();
+        (from..text.len()).find(|&at| text[at..].starts_with(&end)).map_or(text.len(), |at| at + end.len())
+    };
+    while at < text.len() {
+        let here: String = text[at..(at + 2).min(text.len())].iter().collect();
+        let c = text[at];
+        if here == "--" {
+            at = after(at, "\n");
+        } else if here == "/*" {
+            at = after(at + 2, "*/");
+        } else if c == '\'' {
+            at = after(at + 1, "'");
+        } else if c == '"' {
+            let end = after(at + 1, "\"");
+            words.push(text[at..end.saturating_sub(1).max(at + 1)].iter().collect());
+            at = end;
+        } else if c.is_alphanumeric() || c == '_' {
+            let end = (at..text.len()).find(|&at| !text[at].is_alphanumeric() && !"_$".contains(text[at]));
+            let end = end.unwrap_or(text.len());
+            words.push(text[at..end].iter().collect::<String>().to_lowercase());
+            at = end;
+        } else if here == ":=" || here == ">>" {
+            words.push(here);
+            at += 2;
+        } else {
+            if !c.is_whitespace() {
+                words.push(c.to_string());
+            }
+            at += 1;
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_sets_the_column_is_told_by_its_text() {
+        let told = |body: &str| stamp("plpgsql", body, "", "at");
+        for body in [
+            "BEGIN NEW.at := now(); RETURN NEW; END",
+            "begin new . at = now(); return new; end",
+            "BEGIN IF NEW.at IS NULL THEN NEW.\"at\":=now(); END IF; RETURN NEW; END",
+            "BEGIN SELECT x, y INTO STRICT a, NEW.at FROM z; RETURN NEW; END",
+            "BEGIN EXECUTE 'SELECT now()' INTO NEW.at USING 1; RETURN NEW; END",
+            "BEGIN /* it's late */ NEW.v := 'NEW.v'; -- it's\n NEW.at := now(); RETURN NEW; END",
+        ] {
+            assert_eq!(told(body), Stamp::Yes, "{body}");
+        }
+        for body in [
+            "BEGIN NEW := jsonb_populate_record(NEW, '{}'); RETURN NEW; END",
+            "BEGIN NEW = NEW #= hstore('a', 'b'); RETURN NEW; END",
+            "BEGIN SELECT * INTO NEW FROM z; RETURN NEW; END",
+        ] {
+            assert!(matches!(told(body), Stamp::May(_)), "{body}");
+        }
+        for body in [
+            "BEGIN IF NEW.at = OLD.at THEN RETURN NULL; END IF; RETURN NEW; END",
+            "BEGIN -- NEW.at := now();\n NEW.v := NEW.at; RETURN NEW; END",
+            "BEGIN INSERT INTO log SELECT NEW.at, NEW.*; RAISE NOTICE 'x; NEW.at := 1'; RETURN NEW; END",
+            "BEGIN NEW.at_zone := 1; NEW.\"At\" := 2; RETURN NEW; END",
+            "BEGIN SELECT NEW.at INTO seen; RETURN NEW; END",
+        ] {
+            assert_eq!(told(body), Stamp::No, "{body}");
+        }
+    }
+
+    #[test]
+    fn one_whose_text_says_nothing_may_do_it() {
+        let call = |with: &str| format!("CREATE TRIGGER t BEFORE INSERT ON x FOR EACH ROW EXECUTE FUNCTION f({with})");
+        assert!(matches!(stamp("c", "f", &call(""), "at"), Stamp::May(_)));
+        assert!(matches!(stamp("c", "moddatetime", &call("'at'"), "at"), Stamp::May(_)));
+        assert_eq!(stamp("internal", "tsvector_update_trigger_byid", &call("'words', 'v'"), "at"), Stamp::No);
+        assert!(matches!(stamp("plpython3u", "TD['new']['at'] = 1", &call(""), "at"), Stamp::May(_)));
+        assert_eq!(stamp("plperl", "return;", &call(""), "at"), Stamp::No);
+    }
+}
