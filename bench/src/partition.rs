@@ -20,11 +20,13 @@ const SPLIT_ROWS: u64 = 2_000_000;
 /// How long inserts are looked at with nothing beside them.
 const ALONE: Duration = Duration::from_secs(15);
 
+const MANY_DAYS: u64 = 1_000;
+
 /// How often the small table is adopted: one bad moment of a disk says little.
 const ROUNDS: usize = 3;
 
 /// All of it, or `partition-small`, `-large` (adopted and rolled back), `-synced` (both, by a role that may sync files),
-/// `-hand`, `-split`, `-drop`, `-idle`.
+/// `-hand`, `-split`, `-drop`, `-idle`, `-many`.
 pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
     let bed = Bed::new().await?;
     // As on a server that has run for a while: WAL goes into files that are there, not into new ones that are zeroed first.
@@ -54,6 +56,9 @@ pub(crate) async fn run(part: &str) -> Result<Vec<Goal>> {
     }
     if wants("idle") {
         goals.push(idle(&bed).await?);
+    }
+    if wants("many") {
+        goals.push(many(&bed).await?);
     }
     Ok(goals)
 }
@@ -153,6 +158,28 @@ async fn stalls(bed: &Bed, rows: u64, rounds: usize, by: &str) -> Result<Vec<Goa
         Goal::at_most(format!("partition: longest insert while {rows} rows are {what}{by}, ms"), longest, STALL_MS)
     };
     Ok(vec![goal("adopted", median(theres)), goal("rolled back", median(backs))])
+}
+
+/// A table with a thousand partitions, three of them with rows, on its way back.
+async fn many(bed: &Bed) -> Result<Goal> {
+    let (database, mut backs) = (bed.engine.database(), Vec::new());
+    for round in 1..=ROUNDS {
+        table(bed, 100_000).await;
+        let daily = Request { by: Period::Day, ahead: MANY_DAYS, ..request() };
+        adopt(database, &daily, "bench", &mut |_| ()).await?;
+        bed.database
+            .execute("INSERT INTO t (key, created_at, payload) SELECT 'later' || i, now() + i * interval '100 days', '' FROM generate_series(1, 3) i; CHECKPOINT")
+            .await;
+        let steps = Steps::default();
+        let by_ebb = async { Ok(rollback(database, "public.t", "bench", &mut steps.watch()).await?) };
+        let back = beside(bed, &steps, by_ebb).await?;
+        println!("partition, round {round}: {MANY_DAYS} partitions ahead, rolled back in {:.1} s, {back}", back.took);
+        finish(database, "public.t", &mut |_| ()).await?;
+        bed.database.execute("DROP TABLE t CASCADE").await;
+        backs.push(back.longest);
+    }
+    let what = format!("partition: longest insert while a table with {MANY_DAYS} partitions is rolled back, ms");
+    Ok(Goal::at_most(what, median(backs), STALL_MS))
 }
 
 /// The document's way: lock, copy, rename.

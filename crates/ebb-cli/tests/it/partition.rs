@@ -272,6 +272,15 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
         assert!(sql.contains(part), "{part} is not in\n{sql}");
     }
     assert_eq!(shell.json(&["partition", "finish", "public.ingest", "--json"])["state"], "adopted");
+    // Whatever would stop it stops a look at it.
+    db.execute(
+        "INSERT INTO public.ingest (site_id, idempotency_key, created_at) VALUES (1, 'k7', now() + interval '70 days')",
+    )
+    .await;
+    let twice = shell.fails(1, &["partition", "rollback", "public.ingest", "--dry-run"]);
+    assert!(twice.contains("these are there twice: (1,k7)"), "{twice}");
+    db.execute("DELETE FROM public.ingest WHERE created_at > now() + interval '60 days'").await;
+    assert!(shell.ok(&["partition", "rollback", "public.ingest", "--dry-run"]).contains("nothing was done"));
     shell.ok(&["partition", "rollback", "public.ingest", "--yes"]);
     assert!(!shell.read("ebb.toml").contains("[[partition]]"));
     shell.ok(&["partition", "finish", "public.ingest", "--yes"]);

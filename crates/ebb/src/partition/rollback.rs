@@ -20,7 +20,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::adopt::moved::Moved;
 use super::adopt::store::{self, Adoption};
 use super::adopt::{
-    After, Plan, Progress, Session, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
+    After, Plan, Progress, Session, Step, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
 };
 use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, block, catalog};
@@ -148,11 +148,10 @@ pub(crate) async fn abandon(
     let swapped = plan.swap.is_some_and(|swap| adoption.step.max(0) as usize > swap);
     let mut sql: Vec<String> = plan.referrers.iter().flat_map(Moved::release).collect();
     if swapped {
-        unique::refuse_twins(&mut session.connection, plan).await?;
         for step in &plan.abandon_indexes {
             watch(Progress::Step(1, 2, step.title.clone()));
             let at = ("adopting", adoption.step.max(0) as usize);
-            execute(session, adoption, plan, step, at, watch).await?;
+            build(session, adoption, plan, step, at, watch).await?;
         }
         sql.extend(plan.abandon_keys.iter().cloned());
     }
@@ -204,11 +203,12 @@ async fn back(
     let was_split = split::store::find(&mut session.connection, &adoption.relation).await?.is_some();
     for (n, step) in plan.back_indexes.clone().iter().enumerate() {
         watch(Progress::Step(n + 1, of, step.title.clone()));
-        execute(session, adoption, plan, step, ("adopted", 0), watch).await?;
+        build(session, adoption, plan, step, ("adopted", 0), watch).await?;
     }
     watch(Progress::Step(of - 1, of, "move the name back".into()));
     // Building them took its time.
-    unique::refuse_twins(&mut session.connection, plan).await?;
+    let spread = spread(&mut session.connection, parent, adoption.relid).await?;
+    unique::refuse_twins(&mut session.connection, plan, spread).await?;
     // Until it is taken back the table is looked after: a partition can come at any moment.
     for attempt in 1.. {
         let attached = attached(&mut session.connection, i64::from(parent)).await?;
@@ -220,7 +220,8 @@ async fn back(
             ))
             .with_hint("the way back leads through it; if it was dropped, there is none: ebb partition finish"));
         }
-        let sql = statements(session, adoption, plan, parent, &attached).await?;
+        let filled = filled(&mut session.connection, parent).await?;
+        let sql = statements(session, adoption, plan, parent, (&attached, &filled)).await?;
         let (tables, others) =
             ([adoption.relid, i64::from(parent)], attached.iter().filter(|(oid, ..)| *oid != adoption.relid));
         plan.leftovers = others.map(|(_, schema, name)| (schema.clone(), name.clone())).collect();
@@ -231,6 +232,31 @@ async fn back(
         }
     }
     Ok(())
+}
+
+/// Builds a key as it was. One that is there twice stops that at its end: only then is every row looked at, to say which, and
+/// what was begun goes, because it may refuse rows already.
+async fn build(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    step: &Step,
+    at: (&str, usize),
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let built = execute(session, adoption, plan, step, at, watch).await;
+    let Err(error) = built else { return Ok(()) };
+    if error.sqlstate().as_deref() != Some("23505") {
+        return Err(error);
+    }
+    if let Some((schema, name)) = &step.index {
+        let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {}", Relation::new(schema, name));
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
+    }
+    let table = catalog::table(&mut session.connection, &plan.relation().label()).await?.oid;
+    let spread = spread(&mut session.connection, table, adoption.relid).await?;
+    unique::refuse_all_twins(&mut session.connection, plan, spread).await?;
+    Err(error.with_hint("the key was there twice, and is not any more: run it again"))
 }
 
 /// Everything that stops it before it begins.
@@ -246,7 +272,8 @@ async fn refuse(session: &mut Session, adoption: &Adoption, plan: &Plan, parent:
     }
     refuse_subpartitioned(session, parent, &table).await?;
     refuse_new_names(session, plan).await?;
-    unique::refuse_twins(&mut session.connection, plan).await?;
+    let spread = spread(&mut session.connection, parent, adoption.relid).await?;
+    unique::refuse_twins(&mut session.connection, plan, spread).await?;
     drain::refuse_triggers(&mut session.connection, i64::from(parent), plan).await?;
     drain::refuse_loud(&mut session.connection, i64::from(parent), adoption.relid).await?;
     Ok(())
@@ -274,18 +301,22 @@ async fn refuse_new_names(session: &mut Session, plan: &Plan) -> Result<()> {
         )))
 }
 
-/// The transaction of the way back.
+/// The transaction of the way back, with what is said for each partition that may have rows. Those without any, of which there
+/// can be a thousand, cost nothing while everybody waits.
 async fn statements(
     session: &mut Session,
     adoption: &Adoption,
     plan: &Plan,
     parent: u32,
-    attached: &[(i64, String, String)],
+    (attached, filled): (&[(i64, String, String)], &[i64]),
 ) -> Result<Vec<String>> {
     let table = plan.relation();
     refuse_subpartitioned(session, parent, &table).await?;
     let triggers = subject::triggers(&mut session.connection, i64::from(parent)).await?;
-    let known = attached.iter().map(|(oid, ..)| oid.to_string()).collect::<Vec<_>>().join(", ");
+    let others = attached.iter().filter(|(oid, ..)| *oid != adoption.relid && filled.contains(oid));
+    let others: Vec<&(i64, String, String)> = others.collect();
+    let list = |oids: &mut dyn Iterator<Item = i64>| oids.map(|oid| oid.to_string()).collect::<Vec<_>>().join(", ");
+    let known = (list(&mut attached.iter().map(|one| one.0)), list(&mut others.iter().map(|one| one.0)));
     let loud = drain::loud(&mut session.connection, i64::from(parent)).await?;
     let mut sql = vec![
         format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"),
@@ -298,16 +329,16 @@ async fn statements(
         ),
     ];
     sql.extend(plan.referrers.iter().map(Moved::let_go));
-    sql.push(leave(parent, adoption.relid, &known, loud.as_deref()));
+    sql.push(leave(parent, adoption.relid, (&known.0, &known.1), loud.as_deref()));
     sql.extend(plan.back.iter().cloned());
     sql.extend(plan.referrers.iter().flat_map(Moved::stand_in));
     sql.extend(unique::functions(plan, adoption.relid));
     sql.extend(unique::triggers(plan, adoption.relid, &table));
-    for (oid, schema, name) in attached.iter().filter(|(oid, ..)| *oid != adoption.relid) {
+    for (oid, schema, name) in &others {
         let partition = Relation::new(schema, name);
         let mut own =
             vec![format!("PERFORM ebb.drop_derived_checks({oid})"), format!("ALTER TABLE {partition} INHERIT {table}")];
-        if attached.len() > MANY {
+        if others.len() > MANY {
             own.push(format!("PERFORM ebb.within_lock({})", Literal(ALONG)));
         }
         own.extend(plan.referrers.iter().map(|moved| moved.keep_on(&partition)));
@@ -326,10 +357,10 @@ async fn statements(
 
 /// The old table leaves, and the partitions that have rows; the empty ones stay with the table that hides again, because
 /// each that leaves takes its milliseconds under the lock: very many are too many for a short one. One that came meanwhile
-/// would be hidden without being known, one that left would come back, and rows that cannot move quietly must not have come
-/// since that was looked at. The old table leaves last: whoever deletes a row that others refer to asks them in the order in
+/// would be hidden without being known, one that left would come back, one that got its first row is not provided for, and
+/// rows that cannot move quietly must not have come since that was looked at. The old table leaves last: whoever deletes a row that others refer to asks them in the order in
 /// which they left, and must ask the table that rows move into after those that they come from.
-fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
+fn leave(parent: u32, old: i64, (known, filled): (&str, &str), loud: Option<&str>) -> String {
     let loud = loud.map_or(String::new(), |words| {
         let words = Literal(words);
         format!(
@@ -341,11 +372,14 @@ fn leave(parent: u32, old: i64, known: &str, loud: Option<&str>) -> String {
         "DECLARE one oid; has_rows boolean; n int := 0; BEGIN \
          IF EXISTS (SELECT unnest(ARRAY[{known}]::oid[]) EXCEPT SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} AND NOT inhdetachpending) \
          THEN RAISE EXCEPTION USING ERRCODE = 'EB003', MESSAGE = 'a partition is leaving; run the rollback again'; END IF; \
-         FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} ORDER BY inhrelid = {old}, inhrelid LOOP \
+         FOR one IN SELECT inhrelid FROM pg_inherits WHERE inhparent = {parent} AND (inhrelid = {old} OR \
+         inhrelid <> ALL (ARRAY[{known}]::oid[]) OR pg_relation_size(inhrelid) > 0) ORDER BY inhrelid = {old}, inhrelid LOOP \
          IF one <> ALL (ARRAY[{known}]::oid[]) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
          MESSAGE = 'partitions are added all the time; run the rollback again'; END IF; \
          has_rows := pg_relation_size(one) > 0; \
          IF has_rows THEN EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', one::regclass) INTO has_rows; END IF; {loud}\
+         IF has_rows AND one <> {old} AND one <> ALL (ARRAY[{filled}]::oid[]) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
+         MESSAGE = 'partitions get their first rows all the time; run the rollback again'; END IF; \
          IF has_rows OR one = {old} THEN \
          EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '{parent}'::regclass, one::regclass); \
          n := n + 1; IF n > {MANY} THEN PERFORM ebb.within_lock({along}); END IF; END IF; \
@@ -382,9 +416,24 @@ async fn attached(connection: &mut PgConnection, oid: i64) -> Result<Vec<(i64, S
     Ok(sql!("attached" as (i64, String, String)).bind(oid).fetch_all(connection).await?)
 }
 
+/// The partitions of a table that may have rows.
+async fn filled(connection: &mut PgConnection, oid: u32) -> Result<Vec<i64>> {
+    Ok(sql!("filled" scalar i64).bind(i64::from(oid)).fetch_all(connection).await?)
+}
+
+/// How the rows of a partitioned table are spread over the old one and the others.
+async fn spread(connection: &mut PgConnection, parent: u32, old: i64) -> Result<unique::Spread> {
+    Ok(sql!("spread" as unique::Spread).bind(i64::from(parent)).bind(old).fetch_one(connection).await?)
+}
+
 /// The columns of a table that can be written.
 async fn plain_columns(connection: &mut PgConnection, oid: i64) -> Result<String> {
     Ok(sql!("plain_columns" scalar String).bind(oid).fetch_one(connection).await?)
+}
+
+/// What the foreign keys of a table refer to.
+async fn references(connection: &mut PgConnection, oid: i64) -> Result<Vec<drain::Reference>> {
+    Ok(sql!("references" as drain::Reference).bind(oid).fetch_all(connection).await?)
 }
 
 /// How many triggers of people a row that moves would set off.

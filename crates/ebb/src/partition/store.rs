@@ -1,7 +1,7 @@
 //! What the partition duty says to the database: looks at the catalog, and the three steps out of a table.
 //! Invariant: names reach SQL only through the quoting types, found again by oid in the transaction that uses them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff_sqlx::Timestamp as PgTimestamp;
 use sqlx::postgres::types::PgInterval;
@@ -196,24 +196,46 @@ pub(crate) async fn place(connection: &mut PgConnection, oid: i64) -> Result<Opt
     Ok(sql!("place" as Place).bind(oid).fetch_optional(connection).await?)
 }
 
-/// Takes a partition out of its table without blocking it, on a session of its own; ends what an earlier try began.
+/// How long a lock is waited for that others may want, also on what the table refers to: they wait behind it.
+const LOCK_WAIT: Duration = Duration::from_millis(60);
+
+/// Takes a partition out of its table without blocking it, on a session of its own; ends what an earlier try began. It
+/// gives way, and tries again for a while.
 pub(crate) async fn detach(
     session: &mut PgConnection,
     parent: &Relation,
-    partition: &Relation,
-    pending: bool,
+    (oid, mut place): (i64, Place),
     role: Option<&Ident>,
     within: Duration,
 ) -> Result<()> {
-    let (ms, lock_ms) = (within.as_millis(), (within / 2).as_millis());
+    let (ms, lock_ms, began) = (within.as_millis(), LOCK_WAIT.as_millis(), Instant::now());
     let mut set = format!("SET statement_timeout = {ms}; SET lock_timeout = {lock_ms}; SET search_path = pg_catalog");
     if let Some(role) = role {
         set += &format!("; SET ROLE {role}");
     }
     sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *session).await?;
-    let how = if pending { "FINALIZE" } else { "CONCURRENTLY" };
-    let sql = format!("ALTER TABLE {parent} DETACH PARTITION {partition} {how}");
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(session).await?;
+    loop {
+        let how = if place.pending { "FINALIZE" } else { "CONCURRENTLY" };
+        let sql = format!("ALTER TABLE {parent} DETACH PARTITION {} {how}", place.relation());
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *session).await.map_err(Error::from);
+        match done {
+            // How far it came is in the catalog.
+            Err(error) if error.sqlstate().as_deref() == Some("55P03") && began.elapsed() < within / 2 => {
+                tokio::time::sleep(2 * LOCK_WAIT).await;
+                match self::place(session, oid).await? {
+                    Some(now) if now.parent.is_some() => place = now,
+                    _ => return Ok(()),
+                }
+            }
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+/// Ends quickly, to be tried again, where it would keep others from what the table refers to.
+pub(crate) async fn wait_little(connection: &mut PgConnection) -> Result<()> {
+    let sql = format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())
 }
 
@@ -228,6 +250,11 @@ pub(crate) async fn detach_plainly(
     let sql = format!("ALTER TABLE {parent} DETACH PARTITION {partition}{how}");
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())
+}
+
+/// Partitions, and whatever they are partitioned into themselves.
+pub(crate) async fn beneath(connection: &mut PgConnection, oids: &[i64]) -> Result<Vec<i64>> {
+    Ok(sql!("beneath" scalar i64).bind(oids).fetch_all(connection).await?)
 }
 
 pub(crate) async fn note_detached(connection: &mut PgConnection, oid: i64) -> Result<()> {

@@ -21,6 +21,9 @@ use crate::{Error, Result};
 /// A detach that cannot end for so long (somebody's old transaction) is left pending and finalized later.
 const DETACH_WITHIN: Duration = Duration::from_secs(6);
 
+/// How long others go first after a step gave way to them.
+const REST: Duration = Duration::from_millis(400);
+
 /// One step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
@@ -68,6 +71,7 @@ impl Upkeep {
             Step::Drop(oid) => self.drop(batch, oid).await,
         };
         let changed = match tried {
+            Err(error) if error.sqlstate().as_deref() == Some("55P03") => return Err(self.gave_way(error).await?),
             Err(error) if self.concerns_one(&step, &error).await? => {
                 tracing::warn!(policy = %self.policy.name, %error, "An expired partition cannot leave yet");
                 self.stuck.push(error.to_string());
@@ -77,6 +81,18 @@ impl Upkeep {
         };
         self.steps.pop_front();
         Ok(Outcome { changed, more: !self.steps.is_empty() })
+    }
+
+    /// Whoever waited behind this goes first; the error says for whom it was.
+    async fn gave_way(&self, error: Error) -> Result<Error> {
+        let mut tx = self.database.read().await?;
+        let who = store::in_the_way(&mut tx, &[i64::from(self.on.table.oid)]).await?;
+        tx.commit().await?;
+        tokio::time::sleep(REST).await;
+        Ok(match who {
+            Some(who) => error.context(format!("gave way to others ({who})")),
+            None => error,
+        })
     }
 
     /// Whether an error concerns one partition alone, and leaves the batch as it was: the others go on. What refers to rows of
@@ -131,22 +147,24 @@ impl Upkeep {
     async fn detach(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
         let place = store::place(batch.connection(), oid).await?;
         if let Some(place) = place.filter(|place| place.parent == Some(i64::from(self.on.table.oid))) {
-            self.let_go(batch, &place).await?;
-            tracing::info!(policy = %self.policy.name, partition = place.relation().label(), "Detached an expired partition");
+            let partition = place.relation().label();
+            self.let_go(batch, oid, place).await?;
+            tracing::info!(policy = %self.policy.name, partition, "Detached an expired partition");
         }
         store::note_detached(batch.connection(), oid).await?;
         self.steps.insert(1, Step::Drop(oid));
         Ok(())
     }
 
-    async fn let_go(&mut self, batch: &mut Batch, place: &store::Place) -> Result<()> {
-        let (parent, partition, role) = (&self.on.table.relation, place.relation(), self.role());
+    async fn let_go(&mut self, batch: &mut Batch, oid: i64, place: store::Place) -> Result<()> {
+        let (parent, role) = (&self.on.table.relation, self.role());
         if self.database.has_sessions().await? {
             let mut session = self.database.session("ebb/detach").await?;
-            return store::detach(&mut session, parent, &partition, place.pending, role.as_ref(), DETACH_WITHIN).await;
+            return store::detach(&mut session, parent, (oid, place), role.as_ref(), DETACH_WITHIN).await;
         }
         store::as_role(batch.connection(), role.as_ref()).await?;
-        store::detach_plainly(batch.connection(), parent, &partition, place.pending).await?;
+        store::wait_little(batch.connection()).await?;
+        store::detach_plainly(batch.connection(), parent, &place.relation(), place.pending).await?;
         store::back_from_role(batch.connection(), role.as_ref()).await
     }
 
@@ -157,8 +175,8 @@ impl Upkeep {
         else {
             return Ok(());
         };
-        self.let_go(batch, &place).await?;
         let partition = place.relation().label();
+        self.let_go(batch, oid, place).await?;
         tracing::warn!(policy = %self.policy.name, partition,
             "Ended a detach that somebody else began and that was cancelled; its rows are in a table of its own, outside of the partitioned one");
         self.ended.push(partition);
@@ -179,6 +197,7 @@ impl Upkeep {
         if !leaving.due {
             return Ok(0);
         }
+        store::wait_little(batch.connection()).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
         let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition).await?;
         if !contents.due {

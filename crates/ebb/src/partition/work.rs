@@ -81,10 +81,11 @@ impl PartitionWork {
             if let Some(place) = store::place(connection, oid).await?
                 && !gate::may_be_held(connection, &held, &place.relation()).await?
             {
-                whole.push(oid as u32);
+                whole.push(oid);
             }
         }
-        Ok(whole)
+        let whole = store::beneath(connection, &whole).await?;
+        Ok(whole.into_iter().map(|oid| oid as u32).collect())
     }
 
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {

@@ -62,7 +62,9 @@ const MIGRATIONS: &[Migration] = migrations![
     34 "0034_request",
     35 "0035_reach",
     36 "0036_right",
-    37 "0037_written",
+    37 "0037_aside",
+    38 "0038_former",
+    39 "0039_written",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

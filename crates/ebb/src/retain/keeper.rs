@@ -218,8 +218,10 @@ async fn rules(
 fn moment(column: &Ident, base_type: &str, unit: Option<EpochUnit>, policy: &Retain) -> Result<String> {
     let value = format!("n.{column}");
     Ok(match (base_type, unit) {
-        ("bigint" | "integer" | "smallint", Some(EpochUnit::Millis)) => format!("to_timestamp({value}::float8 / 1000)"),
-        ("bigint" | "integer" | "smallint", _) => format!("to_timestamp({value}::float8)"),
+        ("bigint" | "integer" | "smallint", Some(EpochUnit::Millis)) => {
+            format!("pg_catalog.to_timestamp({value}::float8 / 1000::float8)")
+        }
+        ("bigint" | "integer" | "smallint", _) => format!("pg_catalog.to_timestamp({value}::float8)"),
         (other, _) => SoftDelete::of(other, column.as_str())?.moment(&value, &policy.zone),
     })
 }

@@ -192,6 +192,13 @@ pub(crate) async fn lacks_trigger(connection: &mut PgConnection, policy: &Retain
     trigger::is_missing(connection, policy, &compiled).await
 }
 
+/// Whether the function that touches a policy's table is not the one that this version makes.
+pub(crate) async fn has_outdated_function(connection: &mut PgConnection, policy: &Retain) -> Result<bool> {
+    let Some(subjects) = policy.subjects() else { return Ok(false) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    function::is_outdated(connection, policy.name.as_str(), subjects, &compiled).await
+}
+
 /// The policies that are about subjects.
 pub async fn policies(connection: &mut PgConnection) -> Result<Vec<String>> {
     store::subject_policies(connection).await

@@ -157,6 +157,10 @@ fn column(subject: &Subject, request: &Request, found: &mut Findings) {
                 format!("trigger {own} may give a new row its {name} ({why}), and a row finds its partition before it fires"),
                 "look whether it does: such rows are refused",
             ),
+            Stamp::May(why) if trigger.is_before_update => found.change(
+                format!("trigger {own} may give a row that is updated another {name} ({why}), and with it another partition"),
+                "look whether it does: that costs a delete and an insert",
+            ),
             _ => {}
         }
     }

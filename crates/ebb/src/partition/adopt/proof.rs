@@ -67,8 +67,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The page at which a scan that begins now would begin; none where policies hide the rows from the table's own owner, or
-    /// none is found in time.
+    /// The page at which a scan that begins now would begin; none where no row is seen, or none in time.
     async fn place(&mut self) -> Option<i64> {
         let sql = format!("SELECT (ctid::text::point)[0]::int8 FROM ONLY {} LIMIT 1", self.table);
         sqlx::query_scalar(AssertSqlSafe(sql))

@@ -79,6 +79,8 @@ pub(crate) struct Index {
     pub(crate) comment: Option<String>,
     pub(crate) constraint_comment: Option<String>,
     pub(crate) tablespace: Option<String>,
+    /// Storage parameters, ready for WITH (…).
+    pub(crate) options: Option<String>,
     /// Statistics targets of its expressions, ready for ALTER INDEX.
     pub(crate) column_statistics: Vec<String>,
 }
@@ -97,12 +99,15 @@ impl Index {
         format!("{body} TABLESPACE {}{rows}", Ident::new(tablespace))
     }
 
-    /// The constraint that it serves, with its tablespace.
+    /// The constraint that it serves, with its storage parameters and tablespace.
     pub(crate) fn constraint(&self) -> Option<String> {
         let definition = self.constraint_definition.as_ref()?;
-        let Some(tablespace) = &self.tablespace else { return Some(definition.clone()) };
         let (key, tail) = definition.split_at(outside_quotes(definition, " DEFERRABLE").unwrap_or(definition.len()));
-        Some(format!("{key} USING INDEX TABLESPACE {}{tail}", Ident::new(tablespace)))
+        let options = self.options.as_ref().map_or(String::new(), |options| format!(" WITH ({options})"));
+        let tablespace = self.tablespace.as_ref();
+        let tablespace =
+            tablespace.map_or(String::new(), |name| format!(" USING INDEX TABLESPACE {}", Ident::new(name)));
+        Some(format!("{key}{options}{tablespace}{tail}"))
     }
 }
 

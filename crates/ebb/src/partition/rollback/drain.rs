@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::{attached, moving_triggers, plain_columns, told, unique};
+use super::{attached, moving_triggers, plain_columns, references, told, unique};
 use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::Adoption;
 use crate::partition::adopt::{After, Plan, Progress, Session, prove, short};
@@ -57,6 +57,53 @@ pub(super) async fn refuse_loud(connection: &mut PgConnection, parent: i64, old:
     Ok(())
 }
 
+/// What a foreign key of the table refers to.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(super) struct Reference {
+    relation: String,
+    same: String,
+    may: bool,
+}
+
+/// How rows move so that nobody hears of it, and that what they refer to stays.
+pub(super) struct Quietly {
+    /// Said before, or nothing.
+    pub(super) silence: Option<&'static str>,
+    /// What is held while they move, because a silent session does not ask for it.
+    held: Vec<Reference>,
+}
+
+/// A role that may not hold what the rows refer to moves them so that the server does, where nothing else would be set off.
+pub(super) async fn quietly(connection: &mut PgConnection, plan: &Plan, relid: i64) -> Result<Quietly> {
+    let mut held = references(connection, relid).await?;
+    let mut silent = partitions::may_be_quiet(connection).await?;
+    if silent && held.iter().any(|one| !one.may) && plan.referrers.is_empty() {
+        silent = moving_triggers(connection, relid).await? > 0;
+    }
+    held.retain(|one| silent && one.may);
+    Ok(Quietly { silence: silent.then_some("SET LOCAL session_replication_role = replica"), held })
+}
+
+impl Quietly {
+    /// Moves rows of a child, all in one statement. Whoever deletes a row that they refer to asks the tables one after the
+    /// other, and must find them in one of them: so either that waits for this, or this for that.
+    pub(super) fn moves(&self, (child, rows): (&Relation, &str), table: &Relation, columns: &str) -> String {
+        let held = self.held.iter().enumerate().map(|(n, Reference { relation, same, .. })| {
+            format!(
+                ", held{n} AS (SELECT FROM {relation} r WHERE EXISTS (SELECT FROM moved m WHERE {same}) FOR KEY SHARE OF r)"
+            )
+        });
+        let counts: Vec<String> =
+            (0..self.held.len()).map(|n| format!("(SELECT count(*) FROM held{n}) >= 0")).collect();
+        let after = if counts.is_empty() { String::new() } else { format!(" WHERE {}", counts.join(" AND ")) };
+        format!(
+            "WITH moved AS (DELETE FROM ONLY {child}{rows} RETURNING *){} \
+             INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved{after}",
+            held.collect::<String>()
+        )
+    }
+}
+
 /// Moves the rows of the former partitions into the table, a little at a time.
 pub(super) async fn drain(
     session: &mut Session,
@@ -74,7 +121,8 @@ pub(super) async fn drain(
     for (n, (oid, schema, name)) in children.iter().enumerate() {
         let child = Relation::new(schema, name);
         watch(Progress::Step(n + 1, of, format!("move the rows of {} back", child.label())));
-        moved += empty(session, (&table, adoption.relid), &child, *oid, watch).await?;
+        let quietly = quietly(&mut session.connection, plan, adoption.relid).await?;
+        moved += empty(session, (&table, adoption.relid), (&child, *oid), &quietly, watch).await?;
     }
     // Who has an older view of the tables does not see the rows where they are now, but where they were: the children stay
     // in sight until the last of those has ended.
@@ -119,20 +167,15 @@ pub(super) fn user_path(table: &Relation) -> String {
 async fn empty(
     session: &mut Session,
     (table, relid): (&Relation, i64),
-    child: &Relation,
-    oid: i64,
+    (child, oid): (&Relation, i64),
+    quietly: &Quietly,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<u64> {
     let (mut size, mut moved, mut tries) = (500_u64, 0, 0);
     let count = format!("SELECT count(*) FROM ONLY {child}");
     let total: i64 =
         sqlx::query_scalar(AssertSqlSafe(count)).persistent(false).fetch_one(&mut session.connection).await?;
-    let silence = if partitions::may_be_quiet(&mut session.connection).await? {
-        "SET LOCAL session_replication_role = replica; "
-    } else {
-        ""
-    };
-    let path = user_path(table);
+    let (silence, path) = (quietly.silence.map_or(String::new(), |silence| format!("{silence}; ")), user_path(table));
     loop {
         let began = Instant::now();
         let mut tx = session.connection.begin().await?;
@@ -144,10 +187,8 @@ async fn empty(
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
             // Under the lock: a column can have come since the last batch.
             let columns = plain_columns(&mut tx, relid).await?;
-            let batch = format!(
-                "WITH moved AS (DELETE FROM ONLY {child} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size})) RETURNING *)
-                 INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
-            );
+            let rows = format!(" WHERE ctid = ANY (ARRAY(SELECT ctid FROM ONLY {child} LIMIT {size}))");
+            let batch = quietly.moves((child, &rows), table, &columns);
             Ok::<_, Error>(sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?.rows_affected())
         };
         match tried.await {

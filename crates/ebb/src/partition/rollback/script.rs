@@ -2,12 +2,13 @@
 //! `psql` does the same and Ebb can go on from wherever it stops. Whatever stops a rollback before it begins stops this.
 //! Rows that Ebb moves in paced batches move in one statement a partition here.
 
+use super::drain::{quietly, still_empty, user_path};
 use super::finish::leftovers;
-use super::{attached, drain::still_empty, drain::user_path, find, plain_columns, refuse, statements, unique};
+use super::{attached, find, plain_columns, refuse, spread, statements, unique};
 use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{Plan, Session, prepare_session};
-use crate::partition::{index, journal, split, store as partitions};
+use crate::partition::{index, journal, split};
 use crate::pg::{Database, Literal, Relation, block, catalog};
 use crate::{Error, Result};
 
@@ -95,6 +96,9 @@ fn abandon(adoption: &Adoption, plan: &Plan) -> Vec<String> {
 async fn back(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result<Vec<String>> {
     let parent = catalog::table(&mut session.connection, &plan.relation().label()).await?.oid;
     refuse(session, adoption, plan, parent).await?;
+    // Whoever reads this has not built an index that would say so of the old table's own rows.
+    let spread = spread(&mut session.connection, parent, adoption.relid).await?;
+    unique::refuse_all_twins(&mut session.connection, plan, spread).await?;
     let attached = attached(&mut session.connection, i64::from(parent)).await?;
     let mut lines = vec!["-- the keys as they were".to_owned()];
     lines.extend(drop_indexes(plan.back_indexes.iter()));
@@ -106,7 +110,9 @@ async fn back(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result
     let others: Vec<(i64, String, String)> =
         attached.iter().filter(|(oid, ..)| *oid != adoption.relid).cloned().collect();
     let leftovers: Vec<(&String, &String)> = others.iter().map(|(_, schema, name)| (schema, name)).collect();
-    let mut sql = statements(session, adoption, plan, parent, &attached).await?;
+    // Between now and then any of them can get its first row.
+    let all: Vec<i64> = attached.iter().map(|(oid, ..)| *oid).collect();
+    let mut sql = statements(session, adoption, plan, parent, (&attached, &all)).await?;
     sql.push(format!(
         "UPDATE ebb.adoption SET plan = jsonb_set(plan, '{{leftovers}}', {}) WHERE relation = {}",
         Literal(&journal::kept(&leftovers)?.to_string()),
@@ -127,17 +133,15 @@ async fn drain(
 ) -> Result<Vec<String>> {
     let table = plan.relation();
     let columns = plain_columns(&mut session.connection, adoption.relid).await?;
-    let quiet = partitions::may_be_quiet(&mut session.connection).await?;
+    let quietly = quietly(&mut session.connection, plan, adoption.relid).await?;
     let mut lines = vec!["-- the rows move back: Ebb does it in batches of milliseconds, this keeps writers of a partition out for as long as its rows take".to_owned()];
     let children: Vec<Relation> = children.iter().map(|(_, schema, name)| Relation::new(schema, name)).collect();
     for child in &children {
-        let silence = quiet.then(|| "SET LOCAL session_replication_role = replica".to_owned());
+        let silence = quietly.silence.map(str::to_owned);
         let moves = [
             user_path(&table),
             format!("LOCK TABLE ONLY {child} IN EXCLUSIVE MODE"),
-            format!(
-                "WITH moved AS (DELETE FROM ONLY {child} RETURNING *) INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM moved"
-            ),
+            quietly.moves((child, ""), &table, &columns),
         ];
         lines.extend(short(silence.into_iter().chain(moves)));
     }

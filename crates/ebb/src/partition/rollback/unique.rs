@@ -2,7 +2,7 @@
 //! outside of the table's index, triggers on the table and on them stand in for it. Invariant: whatever the index compares
 //! (expressions, some rows only, NULLs, a collation) they compare, and they see a row as every other trigger has left it.
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::partition::adopt::moved::trigger_function;
 use crate::partition::adopt::{Key, Plan};
@@ -11,34 +11,134 @@ use crate::{Error, Result};
 
 const TWIN: &str = "a_ebb_twin";
 
+/// How many times larger than everything else the old table must be for the others' rows to be looked up in it, one by one.
+const MUCH_LARGER: i64 = 8;
+
+/// Beside others a look takes one core, and the compiler of the server none.
+const ALONE: &str = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
+/// Along the indexes, in their order: what is sorted or hashed instead goes to the disk once it is much, and whoever commits
+/// meanwhile waits for that.
+const IN_ORDER: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
+                        SET LOCAL enable_hashagg = off";
+
+/// How the rows are spread over the partitions.
+#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+pub(super) struct Spread {
+    /// Bytes of the old table, and of the partitions beside it.
+    pub(super) one: i64,
+    pub(super) others: i64,
+    /// Pages, and those of which an index can answer alone.
+    pub(super) pages: i64,
+    pub(super) visible: i64,
+}
+
+/// One question to the server: the keys that are there twice.
+struct Look {
+    settings: &'static str,
+    sql: String,
+}
+
 impl Key {
     /// The rows that the index has.
     fn rows(&self) -> String {
-        let known =
-            self.expressions.iter().filter(|_| !self.nulls_not_distinct).map(|key| format!("{key} IS NOT NULL"));
-        let of = self.predicate.iter().map(|predicate| format!("({predicate})")).chain(known).collect::<Vec<_>>();
+        let known = (!self.nulls_not_distinct).then(|| self.known());
+        let of: Vec<String> = self.predicate.iter().map(|predicate| format!("({predicate})")).chain(known).collect();
         if of.is_empty() { "true".to_owned() } else { of.join(" AND ") }
+    }
+
+    fn known(&self) -> String {
+        self.expressions.iter().map(|key| format!("{key} IS NOT NULL")).collect::<Vec<_>>().join(" AND ")
+    }
+
+    /// The expressions, named for whoever looks at them from outside.
+    fn named(&self) -> String {
+        let named = self.expressions.iter().enumerate().map(|(n, key)| format!("{key} AS ebb_k{n}"));
+        named.collect::<Vec<_>>().join(", ")
+    }
+
+    fn grouped(&self, table: &Relation, rows: &str) -> String {
+        let list = self.expressions.join(", ");
+        format!("SELECT ROW({list})::text FROM {table} WHERE {rows} GROUP BY {list} HAVING count(*) > 1 LIMIT 20")
+    }
+
+    /// Every row against every other.
+    fn whole(&self, plan: &Plan, spread: Spread) -> Look {
+        let in_order = self.is_plain && spread.pages > 0 && spread.visible * 2 >= spread.pages;
+        let settings = if in_order { IN_ORDER } else { "" };
+        Look { settings, sql: self.grouped(&plan.relation(), &self.rows()) }
+    }
+
+    /// The rows beyond the old table among themselves, and each against that one, which tells its own apart by an index of
+    /// its own. A key with a NULL in it, where that counts, no index finds by another's.
+    fn beyond(&self, plan: &Plan) -> Vec<Look> {
+        let (table, history, rows) = (plan.relation(), plan.history(), self.rows());
+        let beyond = format!("{} >= {}", Ident::new(&plan.column), Literal(&plan.literal));
+        let same = self.expressions.iter().zip(&self.operators).enumerate();
+        let same: Vec<String> = same.map(|(n, (theirs, equals))| format!("{theirs} {equals} m.ebb_k{n}")).collect();
+        let list: Vec<String> = (0..self.expressions.len()).map(|n| format!("m.ebb_k{n}")).collect();
+        let mut looks = vec![
+            Look { settings: IN_ORDER, sql: self.grouped(&table, &format!("{beyond} AND {rows}")) },
+            Look {
+                settings: IN_ORDER,
+                sql: format!(
+                    "SELECT ROW({})::text FROM (SELECT {} FROM {table} WHERE {beyond} AND {rows} AND {known}) m \
+                     CROSS JOIN LATERAL (SELECT FROM ONLY {history} WHERE {rows} AND {} LIMIT 1) h LIMIT 20",
+                    list.join(", "),
+                    self.named(),
+                    same.join(" AND "),
+                    known = self.known()
+                ),
+            },
+        ];
+        if self.nulls_not_distinct {
+            let unknown = format!("{rows} AND NOT ({})", self.known());
+            looks.push(Look { settings: "", sql: self.grouped(&table, &unknown) });
+        }
+        looks
+    }
+
+    async fn refuse(&self, connection: &mut PgConnection, plan: &Plan, look: Look) -> Result<()> {
+        let mut tx = connection.begin().await?;
+        let settings = [ALONE, look.settings].join("; ");
+        sqlx::raw_sql(AssertSqlSafe(settings)).execute(&mut *tx).await?;
+        let twice: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(look.sql)).persistent(false).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        if twice.is_empty() {
+            return Ok(());
+        }
+        let of = self.predicate.as_ref().map_or(String::new(), |predicate| format!(" where {predicate}"));
+        Err(Error::refused(format!(
+            "({}){of} must be unique again for {}, and these are there twice: {}",
+            self.columns.join(", "),
+            self.name,
+            twice.join(", ")
+        ))
+        .with_hint(format!(
+            "delete one of each, for example: SELECT * FROM {} WHERE ({}) = …",
+            plan.relation(),
+            self.expressions.join(", ")
+        )))
     }
 }
 
-/// A key that exists twice by now cannot be unique again: says which.
-pub(super) async fn refuse_twins(connection: &mut PgConnection, plan: &Plan) -> Result<()> {
+/// A key that exists twice by now cannot be unique again: says which. Where nearly all rows are in the old table only the
+/// others are looked at: the index that is built for that one tells its own rows apart.
+pub(super) async fn refuse_twins(connection: &mut PgConnection, plan: &Plan, spread: Spread) -> Result<()> {
+    let apart = spread.others.saturating_mul(MUCH_LARGER) <= spread.one;
     for key in &plan.back_keys {
-        let (list, table, rows) = (key.expressions.join(", "), plan.relation(), key.rows());
-        let sql =
-            format!("SELECT ROW({list})::text FROM {table} WHERE {rows} GROUP BY {list} HAVING count(*) > 1 LIMIT 20");
-        let twice: Vec<String> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(&mut *connection).await?;
-        if !twice.is_empty() {
-            let of = key.predicate.as_ref().map_or(String::new(), |predicate| format!(" where {predicate}"));
-            return Err(Error::refused(format!(
-                "({}){of} must be unique again for {}, and these are there twice: {}",
-                key.columns.join(", "),
-                key.name,
-                twice.join(", ")
-            ))
-            .with_hint(format!("delete one of each, for example: SELECT * FROM {table} WHERE ({list}) = …")));
+        let looks = if apart { key.beyond(plan) } else { vec![key.whole(plan, spread)] };
+        for look in looks {
+            key.refuse(connection, plan, look).await?;
         }
+    }
+    Ok(())
+}
+
+/// The same of every row, wherever it is.
+pub(super) async fn refuse_all_twins(connection: &mut PgConnection, plan: &Plan, spread: Spread) -> Result<()> {
+    for key in &plan.back_keys {
+        key.refuse(connection, plan, key.whole(plan, spread)).await?;
     }
     Ok(())
 }
@@ -61,11 +161,12 @@ fn body(plan: &Plan, key: &Key, relid: i64) -> String {
     let lock = format!(
         "IF TG_RELID = {relid} THEN PERFORM pg_advisory_xact_lock_shared({relid}); ELSE PERFORM pg_advisory_xact_lock({relid}); END IF;"
     );
-    let pairs = || key.expressions.iter().zip(&key.operators).enumerate();
-    let mine = pairs().map(|(n, (mine, _))| format!("{mine} AS ebb_k{n}")).collect::<Vec<_>>().join(", ");
-    let same = pairs().map(|(n, (theirs, equals))| match key.nulls_not_distinct {
-        true => format!("({theirs} {equals} m.ebb_k{n} OR ({theirs} IS NULL AND m.ebb_k{n} IS NULL))"),
-        false => format!("{theirs} {equals} m.ebb_k{n}"),
+    let mine = key.named();
+    let same = key.expressions.iter().zip(&key.operators).enumerate().map(|(n, (theirs, equals))| {
+        match key.nulls_not_distinct {
+            true => format!("({theirs} {equals} m.ebb_k{n} OR ({theirs} IS NULL AND m.ebb_k{n} IS NULL))"),
+            false => format!("{theirs} {equals} m.ebb_k{n}"),
+        }
     });
     let same = same.collect::<Vec<_>>().join(" AND ");
     let stays = key.columns.iter().zip(&key.operators).map(|(column, equals)| {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use fill::{FROM, TO};
 pub(crate) use swap::MANY;
 
-use super::store::{Column, Key, Period, Referring};
+use super::store::{Column, Hindrances, Key, Period, Referring};
 use crate::Result;
 use crate::partition::adopt::BOUND;
 use crate::partition::adopt::subject::{Constraint, Index};
@@ -152,8 +152,15 @@ pub(crate) struct Source {
     pub(crate) foreign_keys: Vec<Constraint>,
     pub(crate) old_foreign_keys: Vec<Constraint>,
     pub(crate) referring: Vec<Referring>,
-    /// Whether a writer can write a row to its part, too, in the same moment.
-    pub(crate) twofold: bool,
+    /// What keeps a writer from writing a row to its part, too, in the same moment.
+    pub(crate) hindrances: Hindrances,
+}
+
+impl Source {
+    /// Whether it can all the same: while nobody sees the parts, they lack what keeps their owner from them.
+    fn is_twofold(&self) -> bool {
+        self.hindrances.late.is_empty()
+    }
 }
 
 struct Composer<'a> {
@@ -187,7 +194,7 @@ pub(crate) fn compose(of: &Source, periods: &[Period]) -> Result<Plan> {
         source_columns: c.plain_columns("h."),
         parent: of.parent_oid,
         outlast: index::outlast_sql(&c.scratch),
-        twofold: of.twofold,
+        twofold: of.is_twofold(),
         log_key: c.key("l."),
         same_source: c.same("h", "l"),
         same_copy: c.same("c", "l"),
@@ -223,10 +230,10 @@ impl Composer<'_> {
             let sql = index::outlast_sql(&self.scratch);
             Step::new("wait for who still sees the rows as they were before", Act::Outlast, sql)
         };
-        if self.of.twofold || !self.of.foreign_keys.is_empty() {
+        if self.of.is_twofold() || !self.of.foreign_keys.is_empty() {
             steps.push(self.write_parts(&label));
         }
-        if self.of.twofold {
+        if self.of.is_twofold() {
             // What such a transaction changes is noted. Once the last one is over nothing is, and at every moment the
             // parts are what the partition is: also for whoever looks through a view of that moment.
             steps.push(outlast());

@@ -82,6 +82,16 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
             "nothing to do",
         );
     }
+    let hindrances = store::hindrances(connection, of.oid).await?;
+    if !hindrances.late.is_empty() {
+        findings.change(
+            format!(
+                "{} may be checked late (DEFERRABLE), so writers cannot write to the parts themselves: they are put in place in a moment without a change that is not applied to them",
+                hindrances.late.join(", ")
+            ),
+            "nothing to do, unless somebody writes all the time: let writers rest for a second then",
+        );
+    }
     let key = store::key(connection, on.table.oid).await?;
     if key.is_none() {
         findings.refuse(
@@ -108,7 +118,7 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
                 old_foreign_keys: subject::foreign_keys(connection, of.oid).await?,
                 referring,
                 parent_oid: i64::from(on.table.oid),
-                twofold: store::twofold(connection, of.oid).await?,
+                hindrances,
             };
             Some(compose(&source, &periods)?)
         }

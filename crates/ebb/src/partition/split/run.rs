@@ -291,13 +291,13 @@ async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
     ))
 }
 
-/// A short transaction that first applies what is left, once that is little enough. Where writers write the parts, too,
-/// nothing is left; if there was something, an older view of the tables may not have it.
+/// A short transaction that first applies what is left, once that is little enough. When the parts are put in place nothing
+/// may be left, and whoever looks through a view of the tables that is older than what was applied last would miss that.
 async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
     let plan = row.plan()?;
     for _ in 0..SETTLES {
         let applied = drain(session, row, watch).await?;
-        if applied > 0 && step.act == Act::Swap && plan.twofold {
+        if applied > 0 && step.act == Act::Swap {
             index::outlast(session, &plan.outlast, watch).await?;
         }
         match short(session, &[row.relid], &step.sql, watch, done).await {
@@ -307,7 +307,12 @@ async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>,
             ended => return ended,
         }
     }
-    Err(Error::refused(format!("changes of {} come faster than they can be applied", row.relation))
+    let why = if plan.twofold || step.act != Act::Swap {
+        "come faster than they can be applied"
+    } else {
+        "come all the time, and who looks through an older view of the tables would miss the last of them"
+    };
+    Err(Error::refused(format!("changes of {} {why}", row.relation))
         .with_hint("run it again when there is less to do; what is done stays done"))
 }
 

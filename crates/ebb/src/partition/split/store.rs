@@ -257,9 +257,19 @@ pub(crate) async fn columns(connection: &mut PgConnection, parent: u32) -> Resul
     Ok(sql!("columns" as Column).bind(i64::from(parent)).fetch_all(connection).await?)
 }
 
-/// Whether whoever writes a row of a partition could write the same row to a part.
-pub(crate) async fn twofold(connection: &mut PgConnection, partition: i64) -> Result<bool> {
-    Ok(sql!("twofold" scalar bool).bind(partition).fetch_one(connection).await?)
+/// What keeps whoever writes a row of a partition from writing the same to a part.
+#[derive(Debug, Clone, Default, sqlx::FromRow)]
+pub(crate) struct Hindrances {
+    /// Unique keys that are looked at later: two rows that change places would be refused in the parts.
+    pub(crate) late: Vec<String>,
+    /// Whether row-level security binds the owner, too.
+    pub(crate) is_forced: bool,
+    /// Rights that the owner does not have.
+    pub(crate) lacking: Vec<String>,
+}
+
+pub(crate) async fn hindrances(connection: &mut PgConnection, partition: i64) -> Result<Hindrances> {
+    Ok(sql!("twofold" as Hindrances).bind(partition).fetch_one(connection).await?)
 }
 
 /// The column's type, and the table's owner.

@@ -281,8 +281,8 @@ impl Erase {
         edge: &Edge,
         parents: &Doomed,
     ) -> Result<()> {
-        let read = self.compiled.tree.nodes[edge.parent].read.as_slice();
-        let link = (read, edge.parent_columns.as_slice(), edge.child_columns.as_slice());
+        let read = edge.compared(&self.compiled.tree.nodes[edge.parent].read);
+        let link = (read.as_slice(), edge.parent_columns.as_slice(), edge.child_columns.as_slice());
         self.none_held(connection, edge.child, link, parents, edge.kept.as_ref()).await
     }
 

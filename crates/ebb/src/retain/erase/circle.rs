@@ -114,7 +114,8 @@ impl Erase {
             return Ok(false);
         }
         let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
-        let link = (parent.read.as_slice(), edge.parent_columns.as_slice(), edge.child_columns.as_slice());
+        let read = edge.compared(&parent.read);
+        let link = (read.as_slice(), edge.parent_columns.as_slice(), edge.child_columns.as_slice());
         let how = (columns.as_slice(), part.budget);
         let (cut, all) = rows::cut(connection, &child.relation, link, Some(edge), rows, how).await?;
         if !all {

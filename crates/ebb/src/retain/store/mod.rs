@@ -40,6 +40,9 @@ pub(crate) struct Candidate {
     pub(crate) id: Uuid,
     pub(crate) subject_id: String,
     pub(crate) due_at: Moment,
+    /// What the status column said before it, as JSON; read where deletions are locked to be closed.
+    #[sqlx(default)]
+    pub(crate) former: Option<String>,
 }
 
 /// How far a run has come among the due deletions.
@@ -253,6 +256,7 @@ pub(crate) async fn open_deletions(
         .bind(&seen.ids)
         .bind(&seen.deleted_at)
         .bind(&seen.tenants)
+        .bind(&seen.former)
         .fetch_all(connection)
         .await?)
 }
@@ -296,6 +300,16 @@ pub(crate) async fn count_due(connection: &mut PgConnection, policy: &str) -> Re
 pub(crate) async fn define(connection: &mut PgConnection, definition: String) -> Result<()> {
     sqlx::raw_sql(AssertSqlSafe(definition)).execute(connection).await?;
     Ok(())
+}
+
+/// What a function that was made by a definition does.
+pub(crate) async fn generated(connection: &mut PgConnection, name: &str) -> Result<Option<String>> {
+    Ok(sql!("generated" scalar String).bind(name).fetch_optional(connection).await?)
+}
+
+/// The schemas where a table's triggers may look things up with its owner's rights: nobody else can put anything there.
+pub(crate) async fn closed_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<String>> {
+    Ok(sql!("closed_schemas" scalar String).bind(i64::from(table)).fetch_all(connection).await?)
 }
 
 /// Whether a B-tree starts with a column and has every row where it is not null.

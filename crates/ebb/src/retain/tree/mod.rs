@@ -16,7 +16,7 @@ use self::order::Walk;
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
 use super::keeper::Keeper;
 use super::store::rows::Rows;
-use crate::pg::{Ident, Relation};
+use crate::pg::{Ident, Operators, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
 
@@ -58,6 +58,8 @@ pub(crate) struct Node {
 pub(crate) struct Column {
     pub(crate) name: Ident,
     pub(crate) sql_type: String,
+    /// By what its values are compared.
+    pub(crate) operators: Operators,
 }
 
 /// Rows of `child` that refer to rows of `parent`.
@@ -69,6 +71,8 @@ pub(crate) struct Edge {
     pub(crate) parent: usize,
     pub(crate) child_columns: Vec<Ident>,
     pub(crate) parent_columns: Vec<Ident>,
+    /// By what each of its columns is compared with the parent's.
+    pub(crate) operators: Vec<Operators>,
     pub(crate) action: EdgeAction,
     pub(crate) on_delete: Option<OnDelete>,
     /// Where rows go: those that stay all the same.
@@ -95,6 +99,15 @@ pub(crate) struct Kept {
 }
 
 impl Edge {
+    /// What is read of its parent, as its child's columns are compared with it.
+    pub(crate) fn compared(&self, read: &[Column]) -> Vec<Column> {
+        let operators = |column: &Column| {
+            let at = self.parent_columns.iter().position(|name| *name == column.name);
+            at.map_or_else(|| column.operators.clone(), |at| self.operators[at].clone())
+        };
+        read.iter().map(|column| Column { operators: operators(column), ..column.clone() }).collect()
+    }
+
     /// The same edge, of whose rows only some are looked at.
     pub(crate) fn narrowed(&self, only: &str) -> Self {
         let only = match &self.only {
@@ -259,6 +272,7 @@ impl<'a> Builder<'a> {
                 parent: 0,
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
+                operators: self.operators((*table, &child.columns), (root, &child.references))?,
                 on_delete: None,
                 kept,
                 only: None,
@@ -373,6 +387,7 @@ impl<'a> Builder<'a> {
             parent: self.node(key.parent),
             child_columns: idents(&key.child_columns),
             parent_columns: idents(&key.parent_columns),
+            operators: self.operators((key.child, &key.child_columns), (key.parent, &key.parent_columns))?,
             on_delete: Some(key.on_delete),
             kept,
             only: None,
@@ -382,6 +397,16 @@ impl<'a> Builder<'a> {
             action,
         };
         self.add(edge)
+    }
+
+    fn operators(&self, child: (u32, &[String]), parent: (u32, &[String])) -> Result<Vec<Operators>> {
+        let own = |(table, names): (u32, &[String])| -> Result<Vec<Operators>> {
+            let table = self.table(table)?;
+            let of =
+                |name: &String| table.column(name).map_or_else(Operators::built_in, |found| found.operators.clone());
+            Ok(names.iter().map(of).collect())
+        };
+        Ok(own(child)?.iter().zip(own(parent)?).map(|(one, other)| one.with(&other)).collect())
     }
 
     fn named(&self, key: &ForeignKey) -> Option<(usize, &'a Child)> {
@@ -470,7 +495,9 @@ impl<'a> Builder<'a> {
         let subjects_of = subjects.map(|keeper| keeper.policy.clone());
         let inner = doomed && (at == 0 || subjects_of.is_some() || self.edges.iter().any(|edge| referred(&edge)));
         let column = |name: &str| -> Option<Column> {
-            table.column(name).map(|found| Column { name: Ident::new(name), sql_type: found.sql_type.clone() })
+            let found = table.column(name)?;
+            let (sql_type, operators) = (found.sql_type.clone(), found.operators.clone());
+            Some(Column { name: Ident::new(name), sql_type, operators })
         };
         let key: Vec<Column> = if inner {
             table.key().unwrap_or_default().iter().filter_map(|name| column(name)).collect()

@@ -1,9 +1,11 @@
 //! The way back as statements that somebody else runs, and with very many partitions.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ebb::partition::adopt::{Progress, Request, adopt, preflight, script, script_of_rest};
-use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, standing};
+use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, split, standing};
 use ebb::policy::Period;
 
 use crate::harness::{Ebb, execute};
@@ -119,8 +121,46 @@ async fn what_is_left_of_an_adoption_is_printed_with_what_is_written_down_about_
     assert_eq!(sums(&ebb).await, rows);
 }
 
+/// Rolls back until a step with these words begins, and is gone then, as a process that is killed.
+async fn killed_at(ebb: &Ebb, words: &'static str) {
+    let engine = ebb.another(ebb.db.open());
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains(words) => panic!("killed here, as the test wants it"),
+            _ => {}
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    assert!(task.await.is_err_and(|error| error.is_panic()), "it never came to this");
+    nobody_at_it(ebb).await;
+}
+
+/// Until the sessions of whoever was at it have ended.
+async fn nobody_at_it(ebb: &Ebb) {
+    let gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ 'ebb/adopt'";
+    ebb_testkit::eventually(crate::harness::SOON, || ebb.db.scalar::<bool>(gone)).await;
+}
+
+/// Begins a rollback, and comes back when that waits for somebody.
+async fn waits_for_somebody(ebb: &Ebb) -> tokio::task::JoinHandle<ebb::Result<RolledBack>> {
+    let (engine, waits) = (ebb.another(ebb.db.open()), Arc::new(AtomicBool::new(false)));
+    let seen = waits.clone();
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| {
+            if matches!(&progress, Progress::Waiting(who) if who.contains("pid")) {
+                seen.store(true, Ordering::Relaxed);
+            }
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    ebb_testkit::eventually(crate::harness::SOON, || async { waits.load(Ordering::Relaxed) || task.is_finished() })
+        .await;
+    assert!(!task.is_finished(), "it went past whoever is in the way");
+    task
+}
+
 #[tokio::test]
-async fn who_deletes_what_rows_refer_to_asks_last_where_they_move_to() {
+async fn who_locks_rows_or_what_they_refer_to_is_waited_for_while_they_move() {
     let ebb = Ebb::with(TABLE).await;
     ebb.set_clock("2026-11-15 12:00:00+00").await;
     adopt(ebb.engine.database(), &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
@@ -130,41 +170,63 @@ async fn who_deletes_what_rows_refer_to_asks_last_where_they_move_to() {
             "SELECT ebb.ensure_partitions('t'); INSERT INTO public.t VALUES (1001, '2027-01-05'), (1002, '2027-02-05')",
         )
         .await;
-    let engine = ebb.another(ebb.db.open());
-    let killed = tokio::spawn(async move {
-        let mut watch = |progress| match progress {
-            Progress::Step(_, _, title) if title.contains("move the rows") => {
-                panic!("killed here, as the test wants it")
-            }
-            _ => {}
-        };
-        rollback(engine.database(), "public.t", "test", &mut watch).await
-    });
-    assert!(killed.await.is_err_and(|error| error.is_panic()));
-    let asked = "SELECT k.conrelid::regclass::text FROM pg_trigger g JOIN pg_constraint k ON k.oid = g.tgconstraint
-                 WHERE g.tgrelid = 'public.site'::regclass ORDER BY g.tgname COLLATE \"C\" DESC LIMIT 1";
-    assert_eq!(ebb.db.scalar::<String>(asked).await, "t");
-    let mut moving = ebb.client().await;
+    killed_at(&ebb, "move the rows").await;
+    // Who deletes what they refer to finds them, whichever table is asked first: nothing moves while that is under way.
+    let mut somebody = ebb.client().await;
+    execute(&mut somebody, "BEGIN; SELECT FROM public.site WHERE id = 1 FOR UPDATE").await;
+    let back = waits_for_somebody(&ebb).await;
+    let orphans = sqlx::raw_sql("DELETE FROM public.site WHERE id = 1").execute(&mut somebody).await.unwrap_err();
+    assert_eq!(orphans.as_database_error().unwrap().code().unwrap(), "23503");
+    back.abort();
+    let _ = back.await;
+    nobody_at_it(&ebb).await;
     // Who locks a row waits for the batch that moves it, and not for the row.
-    execute(&mut moving, "BEGIN; LOCK TABLE ONLY public.t_2027_01 IN ROW SHARE MODE").await;
-    let engine = ebb.another(ebb.db.open());
-    let waits = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let seen = waits.clone();
-    let task = tokio::spawn(async move {
-        let mut watch = |progress| {
-            if matches!(&progress, Progress::Waiting(who) if who.contains("pid")) {
-                seen.store(true, std::sync::atomic::Ordering::Relaxed);
-            }
-        };
-        rollback(engine.database(), "public.t", "test", &mut watch).await
-    });
-    ebb_testkit::eventually(crate::harness::SOON, || async {
-        waits.load(std::sync::atomic::Ordering::Relaxed) || task.is_finished()
-    })
+    execute(&mut somebody, "ROLLBACK; BEGIN; LOCK TABLE ONLY public.t_2027_01 IN ROW SHARE MODE").await;
+    let back = waits_for_somebody(&ebb).await;
+    execute(&mut somebody, "COMMIT").await;
+    assert!(matches!(back.await.unwrap().unwrap(), RolledBack::Back(_)));
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ONLY public.t").await, 502);
+}
+
+#[tokio::test]
+async fn a_partition_that_gets_its_first_row_meanwhile_is_taken_along() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    adopt(ebb.engine.database(), &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    let mut somebody = ebb.client().await;
+    execute(&mut somebody, "BEGIN; SELECT count(*) FROM public.t").await;
+    let back = waits_for_somebody(&ebb).await;
+    execute(&mut somebody, "INSERT INTO public.t VALUES (1001, '2027-01-05'); COMMIT").await;
+    assert_eq!(back.await.unwrap().unwrap(), RolledBack::Back(1));
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.t").await, 501);
+}
+
+#[tokio::test]
+async fn keys_are_looked_for_along_the_indexes_and_nothing_goes_to_the_disk() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (k text PRIMARY KEY, created_at timestamptz NOT NULL);
+         INSERT INTO public.t SELECT md5(n::text), timestamptz '2026-09-01' + n * interval '4 minutes' FROM generate_series(1, 20000) n",
+    )
     .await;
-    assert!(!task.is_finished(), "a batch went past whoever locks rows");
-    execute(&mut moving, "COMMIT").await;
-    assert_eq!(task.await.unwrap().unwrap(), RolledBack::Back(2));
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let database = ebb.engine.database();
+    adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("INSERT INTO public.t SELECT md5(n::text), '2027-01-05' FROM generate_series(30001, 32000) n").await;
+    // Sessions that begin from here on have little memory; one says what it wrote when it ends, at the latest.
+    let little = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = 64', current_database()); END $$";
+    let much = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET work_mem', current_database()); END $$";
+    let spilled = "SELECT temp_files FROM pg_stat_database WHERE datname = current_database()";
+    ebb.db.execute(little).await;
+    killed_at(&ebb, "move the name back").await;
+    assert_eq!(ebb.db.scalar::<i64>(spilled).await, 0, "the new rows, each looked up among the others");
+    ebb.db.execute(much).await;
+    let wanted = split::Request { table: "public.t".into(), ..Default::default() };
+    split::split(database, &wanted, &mut |_| ()).await.unwrap();
+    nobody_at_it(&ebb).await;
+    let before: i64 = ebb.db.scalar(spilled).await;
+    ebb.db.execute(little).await;
+    killed_at(&ebb, "move the rows").await;
+    assert_eq!(ebb.db.scalar::<i64>(spilled).await, before, "every row, when all are in the parts");
 }
 
 #[tokio::test]

@@ -57,6 +57,17 @@ async fn rights_that_were_taken_since_do_not_come_back() {
     let rights = "SELECT string_agg(x::text, ',' ORDER BY x::text) FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass";
     let before: String = ebb.db.scalar(rights).await;
     assert!(before.contains(&format!("{two}=r/{one}")), "{before}");
+    // Who may not act for the giver says so before; all of this is undone.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let become_two = format!(
+        "GRANT USAGE ON SCHEMA ebb TO {two}; GRANT SELECT ON ALL TABLES IN SCHEMA ebb TO {two}; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb TO {two};
+         GRANT USAGE ON SCHEMA public TO {two}; SET LOCAL SESSION AUTHORIZATION {two}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(become_two)).execute(&mut *tx).await.unwrap();
+    let changes = preflight(&mut tx, &request("public.t")).await.unwrap().findings.changes;
+    tx.rollback().await.unwrap();
+    let given_on = format!("the right SELECT of {two}, which {one} gave, is given by the owner");
+    assert!(changes.iter().any(|change| change.what == given_on), "{changes:?}");
     adopted(&ebb, &request("public.t")).await;
     assert_eq!(ebb.db.scalar::<String>(rights).await, before, "what somebody gave on is still theirs to take back");
     ebb.db.execute(&format!("SET ROLE {one}; REVOKE SELECT ON public.t FROM {two}; RESET ROLE; REVOKE SELECT (secret) ON public.t FROM {two}; GRANT INSERT ON public.t TO {two}")).await;
@@ -321,6 +332,40 @@ async fn what_stands_in_for_a_key_is_not_blinded_by_forced_row_security() {
     assert_eq!(back(&ebb, "public.t").await.unwrap(), RolledBack::Back(1));
     over(&ebb, "public.t").await;
     ebb.db.execute(&format!("DROP OWNED BY {owner}; DROP ROLE {owner}")).await;
+}
+
+#[tokio::test]
+async fn who_may_only_insert_does_so_while_rows_are_drained() {
+    let name = uuid::Uuid::new_v4().simple().to_string();
+    let (owner, app) = (format!("owner_{name}"), format!("app_{name}"));
+    let ebb = with(&format!(
+        "CREATE ROLE {owner}; CREATE ROLE {app}; CREATE SCHEMA s AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA s TO {app};
+         CREATE TABLE s.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); ALTER TABLE s.t OWNER TO {owner}; GRANT INSERT ON s.t TO {app}"
+    ))
+    .await;
+    adopted(&ebb, &request("s.t")).await;
+    ebb.db.execute("INSERT INTO s.t VALUES (1, '2026-11-01'), (2, '2027-01-05')").await;
+    let engine = ebb.another(ebb.db.open());
+    let killed = tokio::spawn(async move {
+        let mut watch = |progress| match progress {
+            Progress::Step(_, _, title) if title.contains("move the rows") => {
+                panic!("killed here, as the test wants it")
+            }
+            _ => {}
+        };
+        rollback(engine.database(), "s.t", "test", &mut watch).await
+    });
+    assert!(killed.await.is_err_and(|error| error.is_panic()));
+    // What stands in for the key has the rights of the table's owner, not those of whoever owns Ebb's schema.
+    let whose = "SELECT string_agg(DISTINCT pg_get_userbyid(proowner)::text, ',') FROM pg_proc WHERE proname ~ '^ebb_[0-9]+_one' AND prosecdef";
+    assert_eq!(ebb.db.scalar::<String>(whose).await, owner);
+    let insert = |id: i32| format!("SET LOCAL ROLE {app}; INSERT INTO s.t VALUES ({id}, '2026-11-02')");
+    assert_eq!(says(&ebb, &insert(3)).await, "");
+    assert_eq!(says(&ebb, &insert(2)).await, "23505", "it is in a child, where this role may not look");
+    assert_eq!(back(&ebb, "s.t").await.unwrap(), RolledBack::Back(1));
+    assert_eq!(ebb.list("id", "s.t").await, "1,2,3");
+    over(&ebb, "s.t").await;
+    ebb.db.execute(&format!("DROP OWNED BY {owner}, {app} CASCADE; DROP ROLE {owner}, {app}")).await;
 }
 
 #[tokio::test]

@@ -469,6 +469,60 @@ async fn a_view_of_any_moment_has_the_same_rows_after_the_swap_as_before() {
 }
 
 #[tokio::test]
+async fn a_view_of_any_moment_has_the_same_rows_whatever_keeps_writers_from_the_parts() {
+    let owner = format!("owner_{}", uuid::Uuid::new_v4().simple());
+    let look = "SELECT string_agg(id || v, ',' ORDER BY id) FROM public.t WHERE id IN (10, 11, 60001)";
+    let changes = "UPDATE public.t SET v = 'late' WHERE id = 10; DELETE FROM public.t WHERE id = 11; INSERT INTO public.t VALUES (60001, '2026-09-09', 'late')";
+    // Policies that bind the owner, and a right that was taken from it: while nobody sees the parts, they know neither.
+    let ebb = adopted(&format!(
+        "CREATE ROLE {owner}; {PLAIN}; CREATE TABLE public.report (rows bigint); ALTER TABLE public.t OWNER TO {owner};
+         REVOKE DELETE ON public.t FROM {owner}; ALTER TABLE public.t ENABLE ROW LEVEL SECURITY; ALTER TABLE public.t FORCE ROW LEVEL SECURITY"
+    ))
+    .await;
+    killed_at(&ebb, "put the parts in its place").await;
+    ebb.db.execute(changes).await;
+    let mut old = ebb.client().await;
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
+    let made = done(&ebb).await;
+    assert_eq!(fetch::<String>(&mut old, look).await, "10late,60001late");
+    execute(&mut old, "COMMIT").await;
+    for part in &made.parts {
+        let bound = format!(
+            "SELECT concat_ws(' ', relforcerowsecurity, has_table_privilege('{owner}', oid, 'DELETE'), has_table_privilege('{owner}', oid, 'INSERT'))
+             FROM pg_class WHERE oid = '{part}'::regclass"
+        );
+        assert_eq!(ebb.db.scalar::<String>(&bound).await, "t f t", "{part}");
+    }
+    ebb.db.execute(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")).await;
+
+    // A key that is checked late: they are waited for.
+    let ebb = adopted(&format!(
+        "{PLAIN}; ALTER TABLE public.t ADD COLUMN n bigint UNIQUE DEFERRABLE; CREATE TABLE public.report (rows bigint)"
+    ))
+    .await;
+    killed_at(&ebb, "put the parts in its place").await;
+    ebb.db.execute(changes).await;
+    let mut old = ebb.client().await;
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
+    let (waits, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
+    let seen = waits.clone();
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| {
+            if format!("{progress:?}").contains("waiting for old snapshots") {
+                seen.store(true, Ordering::Relaxed);
+            }
+        };
+        split(engine.database(), &request(), &mut watch).await
+    });
+    ebb_testkit::eventually(crate::harness::SOON, || async { waits.load(Ordering::Relaxed) || task.is_finished() })
+        .await;
+    assert_eq!(fetch::<String>(&mut old, look).await, "10late,60001late");
+    execute(&mut old, "COMMIT").await;
+    task.await.unwrap().unwrap();
+    assert_eq!(ebb.db.scalar::<String>(look).await, "10late,60001late");
+}
+
+#[tokio::test]
 async fn the_end_of_a_split_is_printed_as_statements() {
     let ebb = adopted(PLAIN).await;
     let database = ebb.engine.database();
@@ -476,6 +530,14 @@ async fn the_end_of_a_split_is_printed_as_statements() {
     let early = finish_script(database, "public.t").await.unwrap_err();
     assert!(early.is_refused() && early.to_string().contains("is still splitting"), "{early}");
     done(&ebb).await;
+    // Until then it has every row of the moment of the swap, whatever was deleted or has expired since: somebody must know.
+    assert!(super::besides::doctor(&ebb, "unfinished").await.is_empty(), "not on the same day");
+    ebb.db.execute("UPDATE ebb.split SET changed_at = changed_at - interval '2 days'").await;
+    let found = super::besides::doctor(&ebb, "unfinished").await;
+    assert!(
+        found.len() == 1 && found[0].1.contains("public.t_history, which was split, still has every row"),
+        "{found:?}"
+    );
     let before = sums(&ebb).await;
     let mut client = ebb.client().await;
     for line in finish_script(database, "public.t").await.unwrap().iter().filter(|line| !line.starts_with("--")) {

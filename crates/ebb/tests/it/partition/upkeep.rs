@@ -358,13 +358,42 @@ async fn ensure_partitions_names_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn who_keeps_a_partition_from_being_made_is_named_and_nobody_waits_behind_it_for_long() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.site (id int PRIMARY KEY, n int); INSERT INTO public.site VALUES (1, 0), (2, 0);
+         CREATE TABLE public.p (id int, at timestamptz NOT NULL, site int REFERENCES public.site) PARTITION BY RANGE (at)",
+    )
+    .await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    let mut somebody = ebb.client().await;
+    crate::harness::execute(&mut somebody, "BEGIN; UPDATE public.site SET n = 1 WHERE id = 1").await;
+    let pid: i32 = crate::harness::fetch(&mut somebody, "SELECT pg_backend_pid()").await;
+    let runs = maintain(&ebb).await;
+    let note = runs[0].note.clone().unwrap_or_default();
+    assert!(note.contains(&format!("gave way to others (pid {pid}")), "{runs:?}");
+    let mut client = ebb.client().await;
+    let error = sqlx::raw_sql("SELECT ebb.ensure_partitions('p')").execute(&mut client).await.unwrap_err();
+    let error = error.as_database_error().unwrap();
+    assert_eq!(error.code().unwrap(), "55P03");
+    assert!(error.message().contains(&format!("pid {pid}")), "{error}");
+    let bounded = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'ebb'::regnamespace AND proname = 'add_partitions' AND 'lock_timeout=60ms' = ANY (proconfig)";
+    assert_eq!(ebb.db.scalar::<i64>(bounded).await, 1, "whoever writes there waits no longer");
+    crate::harness::execute(&mut somebody, "COMMIT").await;
+    assert!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('p')").await > 0);
+}
+
+#[tokio::test]
 async fn an_expire_policy_drops_what_is_due_as_a_whole_and_deletes_rows_only_where_it_must() {
     let ebb = Ebb::with(
         "CREATE TABLE public.p (id bigint, at timestamptz NOT NULL, v text) PARTITION BY RANGE (at);
          CREATE TABLE public.p_01 PARTITION OF public.p FOR VALUES FROM ('2026-01-01 00:00+00') TO ('2026-02-01 00:00+00');
          CREATE TABLE public.p_02 PARTITION OF public.p FOR VALUES FROM ('2026-02-01 00:00+00') TO ('2026-03-01 00:00+00');
          CREATE TABLE public.p_03 PARTITION OF public.p FOR VALUES FROM ('2026-03-01 00:00+00') TO ('2026-04-01 00:00+00');
-         INSERT INTO public.p SELECT n, timestamptz '2026-01-01 12:00+00' + n * interval '1 day' FROM generate_series(0, 80) n",
+         CREATE TABLE public.p_00 PARTITION OF public.p FOR VALUES FROM ('2025-12-01 00:00+00') TO ('2026-01-01 00:00+00') PARTITION BY HASH (id);
+         CREATE TABLE public.p_00_a PARTITION OF public.p_00 FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+         CREATE TABLE public.p_00_b PARTITION OF public.p_00 FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+         INSERT INTO public.p SELECT n, timestamptz '2026-01-01 12:00+00' + n * interval '1 day' FROM generate_series(-20, 80) n",
     )
     .await;
     ebb.set_clock("2026-03-20 00:00:00+00").await;
@@ -386,7 +415,7 @@ async fn an_expire_policy_drops_what_is_due_as_a_whole_and_deletes_rows_only_whe
     let records: String = ebb.db
         .scalar("SELECT string_agg(action || ' ' || relation || ' ' || rows, ', ' ORDER BY relation) FROM ebb.audit WHERE policy = 't' AND action <> 'policy'")
         .await;
-    assert_eq!(records, "drop_partition public.p_01 31, expire public.p_02 17");
+    assert_eq!(records, "drop_partition public.p_00 20, drop_partition public.p_01 31, expire public.p_02 17");
     // A filter means that rows must be looked at: nothing goes as a whole.
     ebb.set_clock("2026-06-01 00:00:00+00").await;
     ebb.apply(&config("where = \"id > 0\"")).await;

@@ -34,7 +34,7 @@ SELECT ic.relname::text AS name, pg_catalog.pg_get_indexdef(x.indexrelid) AS def
                 OR EXISTS (SELECT FROM pg_catalog.pg_collation l WHERE l.oid = x.indcollation[k] AND NOT l.collisdeterministic)
              ORDER BY k) AS unlike_text,
        con.conname::text AS constraint_name, pg_catalog.pg_get_constraintdef(con.oid) AS constraint_definition,
-       pg_catalog.obj_description(x.indexrelid, 'pg_class') AS comment,
+       pg_catalog.obj_description(x.indexrelid, 'pg_class') AS comment, pg_catalog.array_to_string(ic.reloptions, ', ') AS options,
        (SELECT s.spcname::text FROM pg_catalog.pg_tablespace s WHERE s.oid = ic.reltablespace) AS tablespace,
        pg_catalog.obj_description(con.oid, 'pg_constraint') AS constraint_comment,
        ARRAY(SELECT pg_catalog.format('ALTER COLUMN %s SET STATISTICS %s', a.attnum, a.attstattarget)

@@ -4,6 +4,7 @@ use super::note::Noting;
 use super::{BOUND, Composer, bounds};
 use crate::partition::adopt::derived_checks;
 use crate::partition::adopt::subject::{Index, outside_quotes};
+use crate::partition::split::store::Hindrances;
 use crate::pg::{Ident, Literal, Relation, block};
 use crate::{Error, Result};
 
@@ -31,6 +32,7 @@ impl Composer<'_> {
                 oid(&self.of.partition),
                 Literal(part.name.as_str())
             ));
+            sql.extend(self.free_owner(part));
             let above = from.as_ref().map_or(String::new(), |from| format!(" AND {column} >= {}", Literal(from)));
             sql.push(format!(
                 "ALTER TABLE {part} ADD CONSTRAINT {BOUND} CHECK ({column} IS NOT NULL{above} AND {column} < {})",
@@ -52,6 +54,15 @@ impl Composer<'_> {
             format!("REVOKE EXECUTE ON FUNCTION {note}() FROM PUBLIC"),
         ]);
         sql
+    }
+
+    /// Writers write to the parts with the rights of their owner, whom nothing may keep from it until they are seen.
+    fn free_owner(&self, part: &Relation) -> Vec<String> {
+        let Hindrances { is_forced, lacking, .. } = &self.of.hindrances;
+        let forced = is_forced.then(|| format!("ALTER TABLE {part} NO FORCE ROW LEVEL SECURITY"));
+        let owner = Ident::new(&self.of.owner);
+        let rights = (!lacking.is_empty()).then(|| format!("GRANT {} ON {part} TO {owner}", lacking.join(", ")));
+        forced.into_iter().chain(rights).collect()
     }
 
     /// One batch; the pages are filled in. There is no index yet, so a row that is changed meanwhile can come twice.
@@ -88,7 +99,7 @@ impl Composer<'_> {
 }
 
 fn whole_index(index: &Index, on: &Relation) -> Result<String> {
-    match &index.constraint_definition {
+    match index.constraint() {
         Some(definition) => Ok(format!("ALTER TABLE {on} ADD {definition}")),
         None => {
             let unique = if index.is_unique { "UNIQUE " } else { "" };

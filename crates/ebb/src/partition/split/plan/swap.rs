@@ -3,8 +3,8 @@
 use super::note::Noting;
 use super::{Act, Composer, Step, bounds};
 use crate::partition::adopt::subject::Constraint;
-use crate::partition::split::store::Referring;
-use crate::pg::{Ident, Literal};
+use crate::partition::split::store::{Hindrances, Referring};
+use crate::pg::{Ident, Literal, Relation};
 
 /// The constraint of the old partition after the swap: it takes no more rows.
 const OVER: &str = "ebb_split_over";
@@ -16,7 +16,7 @@ pub(crate) const MANY: usize = 24;
 impl Composer<'_> {
     /// From here on a writer writes to the parts, too; where that cannot be, rows that go also go from them.
     pub(super) fn write_parts(&self, label: &str) -> Step {
-        let (title, noting) = match self.of.twofold {
+        let (title, noting) = match self.of.is_twofold() {
             true => ("write every change to the parts, too", Noting::Rows),
             false => ("let rows that go also go from the parts", Noting::Gone),
         };
@@ -67,8 +67,8 @@ impl Composer<'_> {
                 .iter()
                 .map(|key| format!("ALTER TABLE {partition} DROP CONSTRAINT {}", Ident::new(&key.name))),
         );
-        let left = if self.of.twofold { 0 } else { SETTLE };
-        sql.push(format!("SELECT ebb.split_settle({label}, {left})"));
+        // What is applied in this very moment would be missed by whoever looks through an older view.
+        sql.push(format!("SELECT ebb.split_settle({label}, 0)"));
         if !self.of.foreign_keys.is_empty() {
             sql.push("SET CONSTRAINTS ALL IMMEDIATE".into());
         }
@@ -80,6 +80,7 @@ impl Composer<'_> {
                 let what = format!("putting {} parts in place", self.parts.len());
                 sql.push(format!("SELECT ebb.within_lock({})", Literal(&what)));
             }
+            sql.extend(self.bind_owner(part));
             sql.push(format!("ALTER TABLE {table} ATTACH PARTITION {part} {}", bounds(period)));
             if by_index {
                 sql.push(format!(
@@ -91,6 +92,15 @@ impl Composer<'_> {
         }
         sql.extend(self.of.referring.iter().flat_map(Referring::come_back));
         sql
+    }
+
+    /// From here on the owner of a part may do with it what the table allows, as everybody else has all along.
+    fn bind_owner(&self, part: &Relation) -> Vec<String> {
+        let Hindrances { is_forced, lacking, .. } = &self.of.hindrances;
+        let forced = is_forced.then(|| format!("ALTER TABLE {part} FORCE ROW LEVEL SECURITY"));
+        let owner = Ident::new(&self.of.owner);
+        let rights = (!lacking.is_empty()).then(|| format!("REVOKE {} ON {part} FROM {owner}", lacking.join(", ")));
+        forced.into_iter().chain(rights).collect()
     }
 
     pub(super) fn undo(&self) -> Vec<String> {

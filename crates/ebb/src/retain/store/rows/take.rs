@@ -44,7 +44,7 @@ impl Taken {
     fn wanted(&self, alias: &str) -> (String, &'static str) {
         match self.copy {
             None => (String::new(), ""),
-            Some(_) => (format!(", row_to_json({alias}.*)::text AS row"), ", array_agg(row)"),
+            Some(_) => (format!(", pg_catalog.row_to_json({alias}.*)::text AS row"), ", pg_catalog.array_agg(row)"),
         }
     }
 
@@ -74,7 +74,7 @@ pub(crate) async fn delete_through(
     taken: &mut Taken,
 ) -> Result<i64> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
-    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let relation = &child.relation;
     let on = Rows::Go.behind(edge, &join.on);
@@ -83,7 +83,7 @@ pub(crate) async fn delete_through(
         let on = Rows::Go.behind(edge, &among(of, value, 1));
         let sql = format!(
             "WITH gone AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}) {}",
-            whose("gone", &join, "", rows)
+            whose("gone", (&join, value), "", rows)
         );
         let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
         return taken.add(edge.child, &rows);
@@ -106,11 +106,12 @@ pub(crate) async fn delete_through(
 }
 
 /// Whose rows went, where each says the one value (`v`) that it went by; a value that two subjects had counts for the first.
-fn whose(gone: &str, join: &Join, what: &str, rows: &str) -> String {
+fn whose(gone: &str, (join, value): (&Join, &Column), what: &str, rows: &str) -> String {
     format!(
         "SELECT p.s, count(*){what}{rows} FROM {gone} AS g JOIN (SELECT p.\"ebb:0\" AS v, min(p.\"ebb:s\") AS s FROM {} \
-         GROUP BY 1) AS p ON g.v = p.v GROUP BY p.s",
-        join.from
+         GROUP BY 1) AS p ON {} GROUP BY p.s",
+        join.from,
+        value.operators.same("g.v", "p.v")
     )
 }
 
@@ -135,7 +136,7 @@ pub(crate) async fn delete_rows(
         if let ([of], [value]) = (key.as_slice(), columns.as_slice()) {
             let on = among(of, value, first);
             parts.push(format!("gone{at} AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row})"));
-            counts.push(whose(&format!("gone{at}"), &join, &format!(", {at}"), rows));
+            counts.push(whose(&format!("gone{at}"), (&join, value), &format!(", {at}"), rows));
         } else {
             parts.push(format!(
                 "gone{at} AS (DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
@@ -170,7 +171,7 @@ pub(crate) async fn unlink(
     taken: &mut Taken,
 ) -> Result<i64> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
-    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on));
     let list: Vec<String> = set.values.iter().map(|(column, value)| format!("{column} = {value}")).collect();
