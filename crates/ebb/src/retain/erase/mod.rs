@@ -63,6 +63,8 @@ struct Erase {
     rows_each: f64,
     /// Where the run was before the batch chose.
     chosen_after: Place,
+    /// Whoever waits by what this run has found: where it goes back, they are not met again.
+    waiting: BTreeSet<Uuid>,
     /// The batch took fewer than it had chosen.
     short: bool,
     /// Another batch is under way beside it.
@@ -130,6 +132,7 @@ impl Erase {
             held: Vec::new(),
             rows_each: 1.0,
             chosen_after: None,
+            waiting: BTreeSet::new(),
             short: false,
             paired: false,
         }
@@ -201,13 +204,14 @@ impl Erase {
     async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
         let size = batch.size.min(fit as u64).max(1);
-        let found =
+        let mut found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.chosen_after = self.progress.after;
         self.progress.due_done = (found.len() as u64) < size;
         if let Some(last) = found.last() {
             self.progress.after = Some((last.due_at, last.id));
         }
+        found.retain(|found| !self.waiting.contains(&found.id));
         Ok(found)
     }
 
@@ -333,6 +337,9 @@ impl Erase {
     async fn note_trouble(&mut self, connection: &mut PgConnection, some: &[Ready], error: &Error) -> Result<()> {
         for one in some {
             let id = one.candidate.id;
+            if error.is_refused() || error.is_contended() {
+                self.waiting.insert(id);
+            }
             if error.is_refused() {
                 store::note_waiting(connection, &[id], &[Some(error.to_string())], &[None]).await?;
                 continue;
