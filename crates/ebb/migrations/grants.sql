@@ -53,3 +53,16 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- What a backslash means in a function must not depend on a database's or a role's setting.
+DO $$
+DECLARE
+    loose regprocedure;
+BEGIN
+    FOR loose IN SELECT p.oid FROM pg_catalog.pg_proc p
+                 WHERE p.pronamespace = 'ebb'::regnamespace AND p.prokind = 'f' AND strpos(p.prosrc, chr(92)) > 0 AND pg_has_role(p.proowner, 'USAGE')
+                   AND 'standard_conforming_strings=on' <> ALL (COALESCE(p.proconfig, '{}')) LOOP
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', loose);
+    END LOOP;
+END
+$$;

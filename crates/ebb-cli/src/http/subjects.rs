@@ -51,6 +51,8 @@ struct DryRun {
 struct Due {
     /// When it will be erased; `infinity` while a hold has no end.
     due_at: Moment,
+    /// Whether the policy only observes: nothing is erased until it enforces.
+    observes: bool,
     /// Whether nothing was changed.
     dry_run: bool,
 }
@@ -120,11 +122,12 @@ async fn goes(surface: &Surface, of: &Of, wish: Wish, by: &str, dry_run: bool) -
         Wish::AfterGrace => retain::delete(&mut tx, &of.policy, &of.id, by).await?,
         Wish::AtOnce => retain::request_erasure(&mut tx, &of.policy, &of.id, by).await?,
     };
+    let observes = retain::observes(&mut tx, &of.policy).await?;
     match dry_run {
         true => tx.rollback().await?,
         false => tx.commit().await?,
     }
-    Ok(axum::Json(Due { due_at, dry_run }))
+    Ok(axum::Json(Due { due_at, observes, dry_run }))
 }
 
 /// Take a soft delete back

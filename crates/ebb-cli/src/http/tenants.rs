@@ -18,7 +18,7 @@ use super::Surface;
 use super::auth::{Admin, By};
 use super::extract::{self, Path, Query};
 use super::policies::expected;
-use super::problem::Problem;
+use super::problem::{Problem, Sort};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
     OpenApiRouter::new().routes(routes!(put, remove))
@@ -145,6 +145,7 @@ struct TenantAnswer {
         (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Below the floor, or subjects would be due or the tenant has no rows and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
+        (status = 428, description = "No If-Match says which version of the policy the change was made on", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "A term or a text cannot be", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("admin"))),
@@ -167,6 +168,10 @@ async fn put(
             (warn_before.unwrap_or(now.0), texts.unwrap_or(now.1))
         }
     };
+    if expected(&headers)?.is_none() && !query.dry_run {
+        return Err(Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
+            .hint("send If-Match with the ETag of the policy"));
+    }
     let set = OverrideChange::Set { retention, warn_before, texts, enabled: request.enabled };
     change(&surface, &of, &query, &headers, &set, by.name()).await
 }

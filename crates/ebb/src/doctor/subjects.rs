@@ -51,6 +51,11 @@ pub(super) async fn subjects(
             let evidence = "`mark_at_once`: its trigger is not there or is switched off; soft deletes are noticed every `mark_every`";
             findings.push(Finding::warn("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
         }
+        if applied && retain::has_outdated_function(&mut tx, policy).await.unwrap_or(false) {
+            let evidence = "the function that changes its rows is not the one that this version makes: another version made it, or the table or \
+                            the rights on its schema have changed since";
+            findings.push(Finding::warn("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
+        }
         if applied {
             findings.extend(astray(retain::astray(&mut tx, policy).await?, name));
         }

@@ -11,6 +11,7 @@ pub mod uninstall;
 mod connect;
 mod ident;
 mod migrate;
+mod operators;
 mod warm;
 
 pub(crate) use connect::answered;
@@ -20,6 +21,7 @@ pub(crate) use ident::{block, quoted};
 pub use migrate::latest_version;
 pub use migrate::{Migrated, migrate, schema_version};
 pub(crate) use migrate::{may_create_schema, owns_schema, require_writable};
+pub(crate) use operators::{Operators, beyond};
 pub use warm::Warm;
 
 /// A query from a `.sql` file beside the caller, unprepared so that it also works through a transaction pooler.

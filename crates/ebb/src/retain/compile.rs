@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::keeper::Surroundings;
-use super::store::rows::{self, Root, SoftDelete};
+use super::store::rows::{self, Root, SoftDelete, Standing};
 use super::tree::{self, EdgeAction, Tree, Wishes};
 use super::{graph, keeper, store};
 use crate::pg::expression::Change;
@@ -33,7 +33,7 @@ pub(crate) struct Compiled {
 pub(crate) struct Set {
     /// (column, SQL).
     pub(crate) values: Vec<(Ident, String)>,
-    /// What is true of a row behind its edge that is to be set yet; none where that cannot be told from the row.
+    /// What is true of a row behind its edge that is to be set yet; none where only who wrote it last tells.
     pub(crate) unset: Option<String>,
 }
 
@@ -131,6 +131,14 @@ pub(crate) async fn compile_among(
         Some(tenant) => Some(catalog::column(connection, relation, oid, tenant).await?.name),
         None => None,
     };
+    let mut status = None;
+    if let Some(named) = &subjects.status {
+        let found = catalog::column(connection, relation, oid, &named.column).await?;
+        // The bare name of this type means one character.
+        let sql_type = if found.base_type == "character" { "bpchar".to_owned() } else { found.base_type };
+        let (deleted, active) = (named.deleted.clone(), named.active.clone());
+        status = Some(Standing { column: found.name, sql_type, deleted, active });
+    }
     for (column, is_time) in mirror_columns(subjects) {
         let found = catalog::column(connection, relation, oid, column).await?;
         if is_time && !matches!(found.base_type.as_str(), "timestamp with time zone" | "timestamp without time zone") {
@@ -181,6 +189,7 @@ pub(crate) async fn compile_among(
         zone: policy.zone.clone(),
         tenant,
         attempted,
+        status,
         unless,
     };
     let role = policy.role.as_ref().map(Ident::new);

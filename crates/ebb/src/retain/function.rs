@@ -8,8 +8,9 @@ use sqlx::PgConnection;
 use super::compile::Compiled;
 use super::store;
 use super::store::rows::{Standing, id_sql};
+use super::tree::Column;
 use crate::Result;
-use crate::pg::{Ident, Literal};
+use crate::pg::{Ident, Literal, quoted};
 use crate::policy::Subjects;
 
 /// The function's name.
@@ -37,7 +38,15 @@ pub(crate) async fn create(
     compiled: &Compiled,
 ) -> Result<String> {
     let name = name(policy);
-    store::define(connection, definition(&name, subjects, compiled)).await?;
+    let path = path(connection, compiled).await?;
+    let definition = format!(
+        "CREATE OR REPLACE FUNCTION ebb.{} (text, text, timestamptz, timestamptz)
+         RETURNS TABLE (\"ebb:id\" text, \"ebb:deleted_at\" timestamptz, \"ebb:tenant\" text)
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = {path} SET row_security = off SET timezone = 'UTC' AS {}",
+        Ident::new(&name),
+        quoted(&body(subjects, compiled, &path)),
+    );
+    store::define(connection, definition).await?;
     let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
     let rights = format!(
         "REVOKE ALL ON FUNCTION {call} FROM PUBLIC;
@@ -58,126 +67,121 @@ pub(crate) async fn create(
     Ok(name)
 }
 
-fn definition(name: &str, subjects: &Subjects, compiled: &Compiled) -> String {
+/// Whether the function is there and is not what this version makes of its policy, its table and the rights around it.
+pub(crate) async fn is_outdated(
+    connection: &mut PgConnection,
+    policy: &str,
+    subjects: &Subjects,
+    compiled: &Compiled,
+) -> Result<bool> {
+    let path = path(connection, compiled).await?;
+    let there = store::generated(connection, &name(policy)).await?;
+    Ok(there.is_some_and(|there| there != body(subjects, compiled, &path)))
+}
+
+/// Where triggers of the table find what they name without a schema: they run with its owner's rights here, so nothing is
+/// looked up where others may create. The function itself names everything in full.
+async fn path(connection: &mut PgConnection, compiled: &Compiled) -> Result<String> {
+    let closed = store::closed_schemas(connection, compiled.oid).await?;
+    let closed = closed.into_iter().map(|schema| Ident::new(schema).to_string());
+    Ok(["pg_catalog".to_owned()].into_iter().chain(closed).chain(["pg_temp".to_owned()]).collect::<Vec<_>>().join(", "))
+}
+
+fn body(subjects: &Subjects, compiled: &Compiled, path: &str) -> String {
     let root = &compiled.root;
-    let ident = |name: &Option<String>| name.as_ref().map(Ident::new);
-    let set = |column: Option<Ident>, value: &str| column.map(|column| format!("{column} = {value}"));
-    let status = |value: &str| {
-        subjects.status.as_ref().map(|status| format!("{} = {}", Ident::new(&status.column), Literal(value)))
-    };
-    let touched = || set(ident(&subjects.mirror.touched), "COALESCE($3, now())");
+    let mirror = &subjects.mirror;
+    let set =
+        |column: &Option<String>, value: &str| column.as_ref().map(|name| format!("{} = {value}", Ident::new(name)));
+    let touched = || set(&mirror.touched, "COALESCE($3, now())");
     let deleted_at = &root.deleted_at;
-    let list = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let key: Vec<String> = match root.key.as_slice() {
-        [one] => vec![format!("n.{} = $2::{}", one.name, one.sql_type)],
-        several => several
-            .iter()
-            .enumerate()
-            .map(|(at, column)| format!("n.{} = ($2::jsonb ->> {at})::{}", column.name, column.sql_type))
-            .chain([format!("jsonb_array_length($2::jsonb) = {}", several.len())])
-            .collect(),
+    let (key, named) = key(&root.key);
+    let change = |columns: Vec<Option<String>>| match columns.into_iter().flatten().collect::<Vec<_>>() {
+        columns if columns.is_empty() => "NULL".to_owned(),
+        columns => format!("UPDATE {} AS n SET {} WHERE {key}", root.relation, columns.join(", ")),
     };
-    let key = key.join(" AND ");
-    // The id as the table writes it, whether there is such a row or not.
-    let named: Vec<String> = match root.key.as_slice() {
-        [one] => vec![format!("$2::{}::text", one.sql_type)],
-        several => several
-            .iter()
-            .enumerate()
-            .map(|(at, column)| format!("($2::jsonb ->> {at})::{}::text", column.sql_type))
-            .collect(),
-    };
-    let named = match named.as_slice() {
-        [one] => one.clone(),
-        several => format!("jsonb_build_array({})::text", several.join(", ")),
-    };
-    let (deleted, active) = match &subjects.status {
-        Some(columns) => (status(&columns.deleted), status(&columns.active)),
-        None => (None, None),
-    };
+    let status = root.status.as_ref();
+    let deleted = || status.map(|status| format!("{} = {}", status.column, Literal(&status.deleted)));
+    let revived = || status.map(|status| status.revived("\"ebb:former\""));
+    let due = |value: &str| set(&mirror.due, value);
+    let untold = || [set(&mirror.notified, "NULL"), set(&mirror.attempted, "NULL")];
+    let [unnotified, untried] = untold();
     // What the application soft-deleted itself: only what mirrors it, and nothing of a deletion before it.
-    let mark = list(vec![
-        deleted.clone(),
-        set(ident(&subjects.mirror.due), "$4"),
-        set(ident(&subjects.mirror.notified), "NULL"),
-        set(ident(&subjects.mirror.attempted), "NULL"),
-    ]);
-    let mark = match mark.is_empty() {
-        true => "NULL".to_owned(),
-        false => format!("UPDATE {} AS n SET {mark} WHERE {key}", root.relation),
-    };
+    let mark = change(vec![deleted(), due("$4"), unnotified, untried]);
+    let [unnotified, untried] = untold();
     // What the application took back itself: nothing says any more that it is deleted.
-    let standing = subjects.status.as_ref().map(|status| Standing {
-        column: Ident::new(&status.column),
-        deleted: status.deleted.clone(),
-        active: status.active.clone(),
-    });
-    let revive = list(vec![
-        standing.map(|standing| standing.revived()),
-        set(ident(&subjects.mirror.due), "NULL"),
-        set(ident(&subjects.mirror.notified), "NULL"),
-        set(ident(&subjects.mirror.attempted), "NULL"),
-    ]);
-    let revive = match revive.is_empty() {
-        true => "NULL".to_owned(),
-        false => format!("UPDATE {} AS n SET {revive} WHERE {key}", root.relation),
-    };
-    let delete = list(vec![
-        Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {})", root.time.value("$3", &root.zone))),
-        deleted,
-        set(ident(&subjects.mirror.due), "$4"),
-        touched(),
-    ]);
-    let restore = list(vec![
-        Some(format!("{deleted_at} = NULL")),
-        active,
-        set(ident(&subjects.mirror.due), "NULL"),
-        set(ident(&subjects.mirror.notified), "NULL"),
-        set(ident(&subjects.mirror.attempted), "NULL"),
-        touched(),
-    ]);
-    let due = match set(ident(&subjects.mirror.due), "$4") {
-        Some(due) => list(vec![Some(due), touched()]),
-        None => format!("{deleted_at} = n.{deleted_at}"),
+    let revive = change(vec![revived(), due("NULL"), unnotified, untried]);
+    let now = root.time.value("$3", &root.zone);
+    let hidden = Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {now})"));
+    let delete = change(vec![hidden, deleted(), due("$4"), touched()]);
+    let [unnotified, untried] = untold();
+    let shown = Some(format!("{deleted_at} = NULL"));
+    let restore = change(vec![shown, revived(), due("NULL"), unnotified, untried, touched()]);
+    let due = match due("$4") {
+        Some(due) => change(vec![Some(due), touched()]),
+        None => change(vec![Some(format!("{deleted_at} = n.{deleted_at}"))]),
     };
     // What the subject may be called by: its key, and what its policy contacts it by.
     let contact = subjects.warning.as_ref().map(|warning| &warning.contact);
     let contact = contact.into_iter().flat_map(|contact| [Some(&contact.email), contact.name.as_ref()]).flatten();
     let names = root.key.iter().map(|column| column.name.clone()).chain(contact.map(Ident::new));
     let names: Vec<String> = names.map(|column| format!("lower(btrim(n.{column}::text))")).collect();
-    let names = names.join(", ");
-    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
     format!(
-        "CREATE OR REPLACE FUNCTION ebb.{name} (text, text, timestamptz, timestamptz)
-         RETURNS TABLE (\"ebb:id\" text, \"ebb:deleted_at\" timestamptz, \"ebb:tenant\" text)
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, {schema}, public, pg_temp SET row_security = off
-         SET timezone = 'UTC' AS $ebb$
+        "
+         -- Path: {path}
+         DECLARE
+             \"ebb:former\" text;
          BEGIN
              IF starts_with($1, 'is ') THEN
                  RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n
                      WHERE {key} AND substr($1, 4) IN ({names});
                  RETURN;
              END IF;
-             CASE $1
+             \"ebb:former\" := NULLIF(substr($1, strpos($1, ' ') + 1), $1);
+             CASE split_part($1, ' ', 1)
                  WHEN 'look' THEN NULL;
                  WHEN 'name' THEN
                      RETURN QUERY SELECT {named}, NULL::timestamptz, NULL::text;
                      RETURN;
-                 WHEN 'delete' THEN UPDATE {relation} AS n SET {delete} WHERE {key};
-                 WHEN 'restore' THEN UPDATE {relation} AS n SET {restore} WHERE {key};
+                 WHEN 'former' THEN
+                     RETURN QUERY SELECT {former}, NULL::timestamptz, NULL::text FROM {relation} AS n WHERE {key} FOR UPDATE OF n;
+                     RETURN;
+                 WHEN 'delete' THEN {delete};
+                 WHEN 'restore' THEN {restore};
                  WHEN 'mark' THEN {mark};
                  WHEN 'revive' THEN {revive};
-                 WHEN 'due' THEN UPDATE {relation} AS n SET {due} WHERE {key};
+                 WHEN 'due' THEN {due};
              END CASE;
              RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n WHERE {key} FOR UPDATE OF n;
          END
-         $ebb$",
-        name = Ident::new(name),
-        schema = root.relation.schema,
+         ",
         relation = root.relation,
         id = id_sql(&root.key, "n"),
         moment = root.time.moment(&format!("n.{deleted_at}"), &root.zone),
+        tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text")),
+        former = status.map_or("NULL".to_owned(), Standing::former),
+        names = names.join(", "),
     )
+}
+
+/// That a row `n` is the one which the id `$2` names, and the id as the table writes it, whether there is such a row or not.
+fn key(key: &[Column]) -> (String, String) {
+    let value = |at: usize, column: &Column| match key.len() {
+        1 => format!("$2::{}", column.sql_type),
+        _ => format!("($2::jsonb ->> {at})::{}", column.sql_type),
+    };
+    let pairs: Vec<(String, &Column)> =
+        key.iter().enumerate().map(|(at, column)| (value(at, column), column)).collect();
+    let mut same: Vec<String> =
+        pairs.iter().map(|(value, column)| column.operators.same(&format!("n.{}", column.name), value)).collect();
+    let texts: Vec<String> = pairs.iter().map(|(value, _)| format!("{value}::text")).collect();
+    let named = match texts.as_slice() {
+        [one] => one.clone(),
+        several => {
+            same.push(format!("jsonb_array_length($2::jsonb) = {}", several.len()));
+            format!("jsonb_build_array({})::text", several.join(", "))
+        }
+    };
+    (same.join(" AND "), named)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use sqlx::PgConnection;
 
 use super::store;
-use crate::pg::Relation;
+use crate::pg::{Operators, Relation};
 use crate::{Error, Result};
 
 /// Larger leaves are not walked for lack of an index.
@@ -36,6 +36,7 @@ pub(crate) struct GraphColumn {
     pub(crate) name: String,
     pub(crate) sql_type: String,
     pub(crate) not_null: bool,
+    pub(crate) operators: Operators,
 }
 
 /// A table that holds rows itself.
@@ -211,11 +212,17 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result
 
 impl From<store::TableRow> for GraphTable {
     fn from(row: store::TableRow) -> Self {
-        let columns = row.columns.into_iter().zip(row.types).zip(row.not_null);
+        let columns = row.columns.into_iter().zip(row.types).zip(row.not_null).zip(row.operators);
+        let columns = columns.map(|(((name, sql_type), not_null), operators)| GraphColumn {
+            name,
+            sql_type,
+            not_null,
+            operators: Operators::of(operators),
+        });
         Self {
             relation: Relation::new(row.schema, row.name),
             inherited: row.inherited,
-            columns: columns.map(|((name, sql_type), not_null)| GraphColumn { name, sql_type, not_null }).collect(),
+            columns: columns.collect(),
             delete_triggers: row.delete_triggers,
             rules: row.rules,
             updates_hindered: row.updates_hindered,

@@ -29,7 +29,6 @@ pub(crate) struct Mark {
     policy: String,
     compiled: Compiled,
     due: Option<Ident>,
-    status: Option<rows::Standing>,
     /// Columns that say what became of an earlier deletion.
     told: Vec<Ident>,
     /// An index leads by the time of the soft delete.
@@ -58,17 +57,12 @@ enum Way {
 
 impl Mark {
     pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool, began: Moment) -> Self {
-        let status = subjects.status.as_ref().map(|status| rows::Standing {
-            column: Ident::new(&status.column),
-            deleted: status.deleted.clone(),
-            active: status.active.clone(),
-        });
         let due = subjects.mirror.due.as_ref().map(Ident::new);
         let told = [&subjects.mirror.notified, &subjects.mirror.attempted];
         let told = told.into_iter().flatten().map(Ident::new).collect();
         let way = Way::Rows(Arc::default(), 0);
         let policy = policy.to_owned();
-        Self { policy, compiled, due, status, told, by_time, began, way, before: None, apart: true }
+        Self { policy, compiled, due, told, by_time, began, way, before: None, apart: true }
     }
 
     async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
@@ -155,7 +149,11 @@ impl Mark {
                 deleted.ids.push(ids[row.subject as usize].clone());
                 deleted.deleted_at.push(deleted_at);
                 deleted.tenants.push(row.tenant);
-                taken_back.extend(over.get(&row.subject).copied());
+                let over = over.get(&row.subject).copied();
+                // Where the status says deleted since the earlier deletion, that one knows what it replaced.
+                let before = earlier.iter().find(|locked| over == Some(locked.id));
+                deleted.former.push(row.former.or_else(|| before.and_then(|before| before.former.clone())));
+                taken_back.extend(over);
             }
         }
         store::close_restored(connection, &taken_back).await?;
@@ -163,7 +161,7 @@ impl Mark {
         if opened.is_empty() {
             return Ok(0);
         }
-        let status = self.status.as_ref().map(|status| (&status.column, status.deleted.as_str()));
+        let status = root.status.as_ref().map(|status| (&status.column, status.deleted.as_str()));
         self.mirror(connection, &opened, status, &self.told).await?;
         if !taken_back.is_empty() {
             self.record(batch, "restore", taken_back.len() as i64).await?;
@@ -215,9 +213,10 @@ impl Mark {
         store::close_restored(connection, &back.iter().map(|open| open.id).collect::<Vec<_>>()).await?;
         let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
         let ids = root.named(back.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let former: Vec<Option<String>> = back.iter().map(|candidate| candidate.former.clone()).collect();
         let cleared: Vec<Ident> = self.due.iter().chain(&self.told).cloned().collect();
         rows::as_role(connection, role).await?;
-        rows::unmirror(connection, root, &ids, self.status.as_ref(), &cleared).await?;
+        rows::unmirror(connection, root, &ids, &former, &cleared).await?;
         rows::back_from_role(connection, role).await?;
         Ok(back.len() as u64)
     }

@@ -28,6 +28,7 @@ mod subject;
 mod tenant;
 mod tree;
 mod trigger;
+mod walk;
 mod warn;
 pub(crate) mod work;
 
@@ -49,7 +50,7 @@ pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion};
 pub use subject::{
-    Shown, delete, erase as request_erasure, held, hold, named, observes, release, restore, retry, show,
+    Shown, delete, erase as request_erasure, held, hold, named, now, observes, release, restore, retry, show, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
@@ -189,6 +190,13 @@ pub(crate) async fn lacks_trigger(connection: &mut PgConnection, policy: &Retain
     let Some(subjects) = policy.subjects() else { return Ok(false) };
     let compiled = compile::compile(connection, policy, subjects).await?;
     trigger::is_missing(connection, policy, &compiled).await
+}
+
+/// Whether the function that touches a policy's table is not the one that this version makes.
+pub(crate) async fn has_outdated_function(connection: &mut PgConnection, policy: &Retain) -> Result<bool> {
+    let Some(subjects) = policy.subjects() else { return Ok(false) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    function::is_outdated(connection, policy.name.as_str(), subjects, &compiled).await
 }
 
 /// The policies that are about subjects.

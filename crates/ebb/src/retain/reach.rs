@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::compile::Compiled;
 use super::tree::{Column, Edge, EdgeAction, Tree};
 use crate::gate::{ROW, Reach};
-use crate::pg::Literal;
+use crate::pg::{Literal, Operators};
 
 /// Longer ways up are walked step by step instead of being written out.
 const MOST_WAYS: usize = 16;
@@ -60,7 +60,8 @@ impl Up<'_> {
     fn written_out(&self, node: usize, row: &str, depth: usize) -> Vec<String> {
         let mut conditions = Vec::new();
         if node == 0 {
-            let columns: Vec<String> = self.key.iter().map(|column| format!("{row}.{}", column.name)).collect();
+            let own = |column: &Column| (format!("{row}.{}", column.name), column.operators.clone());
+            let columns: Vec<(String, Operators)> = self.key.iter().map(own).collect();
             conditions.push(self.on_hold(&columns));
         }
         for edge in self.edges(node, depth == 1) {
@@ -79,27 +80,30 @@ impl Up<'_> {
     }
 
     /// The columns of a row that are its subject's key, where its link is to that and nothing hangs above the root.
-    fn names_the_subject(&self, edge: &Edge, row: &str) -> Option<Vec<String>> {
+    fn names_the_subject(&self, edge: &Edge, row: &str) -> Option<Vec<(String, Operators)>> {
         if edge.parent != 0 || edge.parent_columns.len() != self.key.len() || self.edges(0, false).next().is_some() {
             return None;
         }
         let column = |key: &Column| {
             let at = edge.parent_columns.iter().position(|name| *name == key.name)?;
-            Some(format!("{row}.{}", edge.child_columns[at]))
+            Some((format!("{row}.{}", edge.child_columns[at]), edge.operators[at].clone()))
         };
         self.key.iter().map(column).collect()
     }
 
     /// Whether somebody holds the subject whose key these columns are. The id is read as the key's own type, so that
     /// its own equality decides, and an index on either side can be used.
-    fn on_hold(&self, columns: &[String]) -> String {
+    fn on_hold(&self, columns: &[(String, Operators)]) -> String {
         let same: Vec<String> = columns
             .iter()
             .zip(self.key)
             .enumerate()
-            .map(|(at, (column, key))| match self.key.len() {
-                1 => format!("{column} = \"ebb:hold\".subject_id::{}", key.sql_type),
-                _ => format!("{column} = (\"ebb:hold\".subject_id::jsonb ->> {at})::{}", key.sql_type),
+            .map(|(at, ((column, operators), key))| match self.key.len() {
+                1 => operators.same(column, &format!("\"ebb:hold\".subject_id::{}", key.sql_type)),
+                _ => {
+                    let part = format!("(\"ebb:hold\".subject_id::jsonb ->> {at})::{}", key.sql_type);
+                    operators.same(column, &part)
+                }
             })
             .collect();
         format!("EXISTS (SELECT {} AND {})", self.holds(), same.join(" AND "))
@@ -140,13 +144,13 @@ impl Up<'_> {
                     .iter()
                     .enumerate()
                     .map(|(at, column)| {
-                        format!(
-                            "\"ebb:c\".{} = CASE WHEN \"ebb:up\".node = {} THEN (\"ebb:up\".key)[{}]::{} END",
-                            column.name,
+                        let key = format!(
+                            "CASE WHEN \"ebb:up\".node = {} THEN (\"ebb:up\".key)[{}]::{} END",
                             edge.child,
                             at + 1,
                             column.sql_type
-                        )
+                        );
+                        column.operators.same(&format!("\"ebb:c\".{}", column.name), &key)
                     })
                     .collect();
                 format!(
@@ -162,7 +166,7 @@ impl Up<'_> {
             .collect();
         let id = match self.key.len() {
             1 => "(\"ebb:up\".key)[1]".to_owned(),
-            _ => "to_jsonb(\"ebb:up\".key)::text".to_owned(),
+            _ => "pg_catalog.to_jsonb(\"ebb:up\".key)::text".to_owned(),
         };
         format!(
             "EXISTS (WITH RECURSIVE \"ebb:up\" (node, key) AS (({}) UNION \
@@ -181,7 +185,9 @@ fn texts(key: &[Column], row: &str) -> String {
 }
 
 fn link(edge: &Edge, child: &str, parent: &str) -> String {
-    let pairs = edge.child_columns.iter().zip(&edge.parent_columns);
-    let pairs: Vec<String> = pairs.map(|(own, theirs)| format!("{parent}.{theirs} = {child}.{own}")).collect();
+    let pairs = edge.child_columns.iter().zip(&edge.parent_columns).zip(&edge.operators);
+    let pairs: Vec<String> = pairs
+        .map(|((own, theirs), operators)| operators.same(&format!("{parent}.{theirs}"), &format!("{child}.{own}")))
+        .collect();
     pairs.join(" AND ")
 }

@@ -22,7 +22,7 @@ use super::store::warnings::{self as store, Announced, MayWarn, Scheduled};
 use super::tree::Column;
 use super::{entry, link};
 use crate::audit::{Moment, SubjectKey};
-use crate::pg::{Ident, catalog};
+use crate::pg::{Ident, Operators, catalog};
 use crate::policy::{self, Kind, Policy, Subjects, Warning};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
@@ -279,7 +279,7 @@ pub(crate) async fn contact(
     for name in [Some(&warning.contact.email), warning.contact.name.as_ref()].into_iter().flatten() {
         let found = catalog::column(connection, &compiled.root.relation, compiled.oid, name).await;
         let found = found.map_err(|error| error.context("`contact`"))?;
-        columns.push(Column { name: found.name, sql_type: "text".into() });
+        columns.push(Column { name: found.name, sql_type: "text".into(), operators: Operators::built_in() });
     }
     Ok(columns)
 }

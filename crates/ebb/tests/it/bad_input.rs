@@ -2,6 +2,7 @@
 
 use ebb::policy::ChangeAction;
 use ebb::spine::Status;
+use ebb_testkit::empty_database;
 
 use crate::harness::{Ebb, policy, succeeded, wanted};
 
@@ -308,6 +309,26 @@ async fn a_database_that_cannot_be_written_to_is_named_as_such() {
     assert!(engine.apply(&wanted(&policy("every = \"3h\"")).unwrap(), false, "me").await.is_err());
     let left: i64 = ebb.db.scalar("SELECT count(*) FROM t").await;
     assert_eq!(left, 1);
+}
+
+#[tokio::test]
+async fn what_a_backslash_means_and_whether_triggers_fire_is_not_left_to_a_databases_defaults() {
+    let db = empty_database().await;
+    db.execute(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings = off', current_database());
+                     EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END $$",
+    )
+    .await;
+    let ebb = Ebb::on(db).await;
+    ebb::pg::migrate(ebb.engine.database()).await.unwrap();
+    let loose = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'ebb'::regnamespace AND strpos(prosrc, chr(92)) > 0
+                 AND 'standard_conforming_strings=on' <> ALL (COALESCE(proconfig, '{}'))";
+    assert_eq!(ebb.db.scalar::<i64>(loose).await, 0);
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let fires =
+        "SELECT current_setting('session_replication_role') || ' ' || current_setting('standard_conforming_strings')";
+    assert_eq!(sqlx::query_scalar::<_, String>(fires).fetch_one(&mut *tx).await.unwrap(), "origin on");
+    tx.rollback().await.unwrap();
 }
 
 #[tokio::test]

@@ -37,6 +37,7 @@ async fn a_subject_is_deleted_held_released_and_restored() {
     assert_eq!(deleted, 0, "a dry run changes nothing");
     let done = post(&site, &app, "1/delete", &json!({})).await;
     assert_eq!((done.status, &done.json()["dry_run"]), (200, &json!(false)), "{done:?}");
+    assert_eq!(done.json()["observes"], false, "{done:?}");
     let shown = site.get("/v1/subjects/users/1", &operator).await.json();
     assert_eq!((&shown["deletion"]["state"], &shown["would_erase"]["public.sessions"]), (&json!("pending"), &json!(4)));
     let held = post(&site, &operator, "1/hold", &json!({ "reason": "court", "until": "2090-01-01T00:00:00Z" })).await;
@@ -54,6 +55,10 @@ async fn a_subject_is_deleted_held_released_and_restored() {
         .scalar("SELECT string_agg(action || ' ' || by_name, ', ' ORDER BY id) FROM ebb.audit WHERE policy = 'users' AND action <> 'policy'")
         .await;
     assert_eq!(trail, "delete app, hold operate, release operate, restore app");
+    Shell::new(&site.database, &format!("{USERS}mode = \"observe\"\n")).ok(&["apply", "--yes"]);
+    for what in ["2/delete", "2/erase?dry_run=true"] {
+        assert_eq!(post(&site, &app, what, &json!({})).await.json()["observes"], true, "{what}");
+    }
 }
 
 #[tokio::test]
@@ -78,6 +83,14 @@ async fn who_is_not_there_is_told_apart_from_what_cannot_be() {
     }
 }
 
+/// On the version of the policy that there is.
+async fn put_terms(site: &Site, path: &str, token: &str, body: &Value) -> Answer {
+    let version: i64 =
+        site.database.scalar("SELECT version FROM ebb.policy WHERE kind = 'retain' AND name = 'users'").await;
+    let request = site.request(Method::PUT, path, token).header("if-match", format!("\"{version}\""));
+    Answer::of(request.json(body).send().await.unwrap()).await
+}
+
 #[tokio::test]
 async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     let site = site().await;
@@ -90,8 +103,10 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     let put = |query: &'static str, retention: &'static str| {
         let site = &site;
         let admin = &admin;
-        async move { site.send(Method::PUT, &format!("{path}{query}"), admin, &json!({ "retention": retention })).await }
+        async move { put_terms(site, &format!("{path}{query}"), admin, &json!({ "retention": retention })).await }
     };
+    let unsaid = site.send(Method::PUT, path, &admin, &json!({ "retention": "100d" })).await;
+    assert_eq!((unsaid.status, unsaid.problem()), (428, "version-missing".into()), "{unsaid:?}");
     assert!(put("", "10d").await.body.contains("below the floor"));
     let rehearsed = put("?dry_run=true", "31d").await.json();
     assert_eq!((&rehearsed["due_before"], &rehearsed["due_after"]), (&json!(0), &json!(2)), "{rehearsed}");
@@ -148,7 +163,7 @@ async fn a_tenant_has_warnings_and_words_of_its_own() {
     let path = "/v1/policies/users/tenants/acme";
     let put = |query: &'static str, body: Value| {
         let (site, admin) = (&site, &admin);
-        async move { site.send(Method::PUT, &format!("{path}{query}"), admin, &body).await }
+        async move { put_terms(site, &format!("{path}{query}"), admin, &body).await }
     };
     let spec = || site.database.scalar::<Value>("SELECT spec FROM ebb.tenant_override WHERE tenant = 'acme'");
     for (body, problem, says) in [

@@ -40,6 +40,9 @@ pub(crate) struct Candidate {
     pub(crate) id: Uuid,
     pub(crate) subject_id: String,
     pub(crate) due_at: Moment,
+    /// What the status column said before it, as JSON; read where deletions are locked to be closed.
+    #[sqlx(default)]
+    pub(crate) former: Option<String>,
 }
 
 /// How far a run has come among the due deletions.
@@ -76,6 +79,8 @@ pub(crate) struct Look {
     pub(crate) parts: Value,
     /// What was only unlinked before, by table.
     pub(crate) unlinked: Value,
+    /// The transactions that changed rows of it that do not say so by their values.
+    pub(crate) writers: Vec<i64>,
     pub(crate) warned_at: Option<Moment>,
     /// Why it counts as unwarned, where its policy warns.
     pub(crate) unwarned: Option<String>,
@@ -117,9 +122,14 @@ pub(crate) async fn close_restored(connection: &mut PgConnection, ids: &[Uuid]) 
     Ok(())
 }
 
-pub(crate) async fn close_erased(connection: &mut PgConnection, ids: &[Uuid], rows: &[i64]) -> Result<()> {
+pub(crate) async fn close_erased(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+    rows: &[i64],
+    writers: &[i64],
+) -> Result<()> {
     if !ids.is_empty() {
-        sql!("close_erased").bind(ids).bind(rows).execute(connection).await?;
+        sql!("close_erased").bind(ids).bind(rows).bind(writers).execute(connection).await?;
     }
     Ok(())
 }
@@ -137,8 +147,14 @@ pub(crate) async fn claimed(
     Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
 }
 
-pub(crate) async fn add_rows(connection: &mut PgConnection, id: Uuid, parts: &Value, unlinked: &Value) -> Result<()> {
-    sql!("add_rows").bind(id).bind(parts).bind(unlinked).execute(connection).await?;
+pub(crate) async fn add_rows(
+    connection: &mut PgConnection,
+    id: Uuid,
+    parts: &Value,
+    unlinked: &Value,
+    writers: &[i64],
+) -> Result<()> {
+    sql!("add_rows").bind(id).bind(parts).bind(unlinked).bind(writers).execute(connection).await?;
     Ok(())
 }
 
@@ -240,6 +256,7 @@ pub(crate) async fn open_deletions(
         .bind(&seen.ids)
         .bind(&seen.deleted_at)
         .bind(&seen.tenants)
+        .bind(&seen.former)
         .fetch_all(connection)
         .await?)
 }
@@ -283,6 +300,16 @@ pub(crate) async fn count_due(connection: &mut PgConnection, policy: &str) -> Re
 pub(crate) async fn define(connection: &mut PgConnection, definition: String) -> Result<()> {
     sqlx::raw_sql(AssertSqlSafe(definition)).execute(connection).await?;
     Ok(())
+}
+
+/// What a function that was made by a definition does.
+pub(crate) async fn generated(connection: &mut PgConnection, name: &str) -> Result<Option<String>> {
+    Ok(sql!("generated" scalar String).bind(name).fetch_optional(connection).await?)
+}
+
+/// The schemas where a table's triggers may look things up with its owner's rights: nobody else can put anything there.
+pub(crate) async fn closed_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<String>> {
+    Ok(sql!("closed_schemas" scalar String).bind(i64::from(table)).fetch_all(connection).await?)
 }
 
 /// Whether a B-tree starts with a column and has every row where it is not null.

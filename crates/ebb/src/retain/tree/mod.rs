@@ -16,7 +16,7 @@ use self::order::Walk;
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
 use super::keeper::Keeper;
 use super::store::rows::Rows;
-use crate::pg::{Ident, Relation};
+use crate::pg::{Ident, Operators, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
 
@@ -58,6 +58,8 @@ pub(crate) struct Node {
 pub(crate) struct Column {
     pub(crate) name: Ident,
     pub(crate) sql_type: String,
+    /// By what its values are compared.
+    pub(crate) operators: Operators,
 }
 
 /// Rows of `child` that refer to rows of `parent`.
@@ -69,6 +71,8 @@ pub(crate) struct Edge {
     pub(crate) parent: usize,
     pub(crate) child_columns: Vec<Ident>,
     pub(crate) parent_columns: Vec<Ident>,
+    /// By what each of its columns is compared with the parent's.
+    pub(crate) operators: Vec<Operators>,
     pub(crate) action: EdgeAction,
     pub(crate) on_delete: Option<OnDelete>,
     /// Where rows go: those that stay all the same.
@@ -77,6 +81,8 @@ pub(crate) struct Edge {
     pub(crate) only: Option<String>,
     /// Values that tell parents apart: otherwise two subjects may share one.
     pub(crate) distinct: bool,
+    /// Columns of a foreign key that may become null: it can be ended before its rows go.
+    pub(crate) nullable: Vec<Ident>,
     loose: bool,
 }
 
@@ -88,9 +94,20 @@ pub(crate) struct Kept {
     pub(crate) condition: String,
     /// The link's columns that become null.
     pub(crate) columns: Vec<Ident>,
+    /// What is true of those that no policy will take at any time.
+    pub(crate) never: Option<String>,
 }
 
 impl Edge {
+    /// What is read of its parent, as its child's columns are compared with it.
+    pub(crate) fn compared(&self, read: &[Column]) -> Vec<Column> {
+        let operators = |column: &Column| {
+            let at = self.parent_columns.iter().position(|name| *name == column.name);
+            at.map_or_else(|| column.operators.clone(), |at| self.operators[at].clone())
+        };
+        read.iter().map(|column| Column { operators: operators(column), ..column.clone() }).collect()
+    }
+
     /// The same edge, of whose rows only some are looked at.
     pub(crate) fn narrowed(&self, only: &str) -> Self {
         let only = match &self.only {
@@ -255,10 +272,12 @@ impl<'a> Builder<'a> {
                 parent: 0,
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
+                operators: self.operators((*table, &child.columns), (root, &child.references))?,
                 on_delete: None,
                 kept,
                 only: None,
                 distinct,
+                nullable: Vec::new(),
                 loose: true,
                 action,
             };
@@ -360,21 +379,34 @@ impl<'a> Builder<'a> {
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
-        let nullable = key.child_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
+        let may_be_null = |name: &&String| table.column(name).is_some_and(|column| !column.not_null);
+        let nullable: Vec<Ident> = key.child_columns.iter().filter(may_be_null).map(Ident::new).collect();
         let edge = Edge {
             key: Some(key.name.clone()),
             child: self.node(key.child),
             parent: self.node(key.parent),
             child_columns: idents(&key.child_columns),
             parent_columns: idents(&key.parent_columns),
+            operators: self.operators((key.child, &key.child_columns), (key.parent, &key.parent_columns))?,
             on_delete: Some(key.on_delete),
             kept,
             only: None,
             distinct: true,
-            loose: key.deferrable || nullable,
+            loose: key.deferrable || !nullable.is_empty(),
+            nullable,
             action,
         };
         self.add(edge)
+    }
+
+    fn operators(&self, child: (u32, &[String]), parent: (u32, &[String])) -> Result<Vec<Operators>> {
+        let own = |(table, names): (u32, &[String])| -> Result<Vec<Operators>> {
+            let table = self.table(table)?;
+            let of =
+                |name: &String| table.column(name).map_or_else(Operators::built_in, |found| found.operators.clone());
+            Ok(names.iter().map(of).collect())
+        };
+        Ok(own(child)?.iter().zip(own(parent)?).map(|(one, other)| one.with(&other)).collect())
     }
 
     fn named(&self, key: &ForeignKey) -> Option<(usize, &'a Child)> {
@@ -419,11 +451,38 @@ impl<'a> Builder<'a> {
                 self.refuse(&relation, message, Some(fix));
             }
         }
+        for component in &order {
+            self.inseparable(component)?;
+        }
         let mut nodes = Vec::new();
         for (at, oid) in self.nodes.clone().into_iter().enumerate() {
             nodes.push(self.make_node(at, oid)?);
         }
         Ok(Tree { nodes, edges: self.edges, order, findings: self.findings })
+    }
+
+    /// Names a circle whose rows cannot be parted: no column of it may become null before they go.
+    fn inseparable(&mut self, component: &[usize]) -> Result<()> {
+        let inside = |edge: &&Edge| component.contains(&edge.child) && component.contains(&edge.parent);
+        let inside = self.edges.iter().filter(|edge| edge.action == EdgeAction::Delete).filter(inside);
+        let inside: Vec<&Edge> = inside.collect();
+        let subjects = inside.iter().filter(|edge| edge.child == 0);
+        let bound = match component.contains(&0) {
+            true => subjects.clone().any(|edge| edge.nullable.is_empty()),
+            false => !inside.is_empty() && inside.iter().all(|edge| edge.nullable.is_empty()),
+        };
+        if bound {
+            let table = self.table(self.nodes[component[0]])?.relation.label();
+            let names: BTreeSet<&str> = inside.iter().filter_map(|edge| edge.key.as_deref()).collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let message = format!(
+                "rows that refer to each other in a circle through {} go in one transaction, however many: no column of it may be null",
+                names.join(", ")
+            );
+            let fix = Some("ALTER TABLE … ALTER COLUMN … DROP NOT NULL lets them go in parts".to_owned());
+            self.findings.push(Finding { refuses: false, table, message, fix });
+        }
+        Ok(())
     }
 
     fn make_node(&mut self, at: usize, oid: u32) -> Result<Node> {
@@ -436,7 +495,9 @@ impl<'a> Builder<'a> {
         let subjects_of = subjects.map(|keeper| keeper.policy.clone());
         let inner = doomed && (at == 0 || subjects_of.is_some() || self.edges.iter().any(|edge| referred(&edge)));
         let column = |name: &str| -> Option<Column> {
-            table.column(name).map(|found| Column { name: Ident::new(name), sql_type: found.sql_type.clone() })
+            let found = table.column(name)?;
+            let (sql_type, operators) = (found.sql_type.clone(), found.operators.clone());
+            Some(Column { name: Ident::new(name), sql_type, operators })
         };
         let key: Vec<Column> = if inner {
             table.key().unwrap_or_default().iter().filter_map(|name| column(name)).collect()
@@ -560,6 +621,18 @@ impl Tree {
     pub(crate) fn shared_links(&self) -> impl Iterator<Item = &Edge> {
         let shared = |edge: &&Edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep;
         self.edges.iter().filter(shared)
+    }
+
+    /// The tables that a table refers to in a circle, itself among them; none where it is in no circle.
+    pub(crate) fn circle(&self, node: usize) -> Option<&[usize]> {
+        let to_itself = |(_, edge): (usize, &Edge)| edge.parent == node && edge.action == EdgeAction::Delete;
+        let component = self.order.iter().find(|component| component.contains(&node))?;
+        (component.len() > 1 || self.into(node).any(to_itself)).then_some(component)
+    }
+
+    /// Whether two tables are in the same circle.
+    pub(crate) fn circles(&self, one: usize, other: usize) -> bool {
+        self.circle(one).is_some_and(|circle| circle.contains(&other))
     }
 
     /// Whether subjects hang on each other.

@@ -555,9 +555,14 @@ async fn what_changes_on_the_table_while_it_is_split_is_not_passed_over() {
     let before = sums(&ebb).await;
     killed_at(&ebb, "put the parts in its place").await;
     ebb.db.execute(&format!("REVOKE SELECT ON public.t FROM {role}; CREATE INDEX late ON public.t (v)")).await;
+    // Parts have none of these, whenever they are made.
+    let besides = "CREATE VIEW seen AS SELECT id FROM public.t; COMMENT ON TABLE public.t IS 'big';
+        CREATE FUNCTION first(public.t) RETURNS bigint LANGUAGE sql AS 'SELECT $1.id'";
+    ebb.db.execute(besides).await;
     let error = split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("gone grant: "), "{error}");
     assert!(error.to_string().contains("new index: CREATE INDEX late"), "{error}");
+    assert!(!error.to_string().contains("comment") && !error.to_string().contains("dependent"), "{error}");
     assert_eq!(rollback(ebb.engine.database(), "public.t", "test", &mut |_| ()).await.unwrap(), RolledBack::Unsplit);
     let made = done(&ebb).await;
     for part in &made.parts {

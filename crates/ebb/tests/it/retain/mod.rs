@@ -3,12 +3,15 @@
 mod again;
 mod along;
 mod at_once;
+mod circles;
 mod events;
+mod former;
 mod gates;
 mod late;
 mod life;
 mod mail;
 mod model;
+mod operators;
 mod own_terms;
 mod pair;
 mod replay;

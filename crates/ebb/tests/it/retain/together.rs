@@ -6,7 +6,7 @@ use super::warn::Shop;
 use crate::harness::{Ebb, options, run_once};
 
 /// What a transaction may take.
-const MOST: i64 = 20_000;
+pub(super) const MOST: i64 = 20_000;
 
 /// Users with letters, and guests who are known by an address alone. A ledger counts what each transaction took or changed.
 const USERS: &str = "
@@ -30,7 +30,7 @@ const GUESTS: &str =
     "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]";
 
 impl Ebb {
-    async fn many(more: &str, sql: &str) -> Self {
+    pub(super) async fn many(more: &str, sql: &str) -> Self {
         let ebb = Self::with(USERS).await;
         ebb.db.execute(sql).await;
         ebb.db.execute("ANALYZE").await;
@@ -38,18 +38,18 @@ impl Ebb {
         ebb
     }
 
-    async fn ids(&self) -> String {
+    pub(super) async fn ids(&self) -> String {
         self.list("id", "users").await
     }
 
-    async fn most_at_once(&self) -> i64 {
+    pub(super) async fn most_at_once(&self) -> i64 {
         self.db
             .scalar("SELECT COALESCE(max(rows), 0)::int8 FROM (SELECT sum(rows) AS rows FROM ledger GROUP BY tx) t")
             .await
     }
 
     /// Why subjects wait, as `ebb status` and others list it.
-    async fn told(&self) -> String {
+    pub(super) async fn told(&self) -> String {
         let mut tx = self.engine.database().read().await.unwrap();
         let waiting = ebb::retain::list_waiting(&mut tx, Some("users"), 100).await.unwrap();
         tx.commit().await.unwrap();
@@ -147,6 +147,24 @@ async fn many_small_subjects_who_go_with_one_are_bounded_too() {
     ebb.once("users").await;
     assert_eq!((ebb.ids().await.as_str(), ebb.erased().await.0), ("6", 305));
     assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn a_group_that_takes_longer_than_a_statement_may_is_claimed_and_goes_in_smaller_parts() {
+    let ebb = Ebb::many(
+        "batch = { rows = 1, pause = \"0s\", timeout = \"2s\" }",
+        "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE; UPDATE users SET by = 1 WHERE id IN (2, 3);
+         INSERT INTO letters SELECT 100 + n, 1 + n % 3 FROM generate_series(1, 30) n;
+         CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.1); RETURN OLD; END';
+         CREATE TRIGGER linger BEFORE DELETE ON letters FOR EACH ROW WHEN (OLD.id > 100) EXECUTE FUNCTION linger()",
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;
+    ebb.db.advance("91 days").await;
+    let run = run_once(&ebb.engine, &["users:erase"]).await.unwrap().runs.remove(0);
+    assert_eq!(run.status, ebb::spine::Status::Success, "{run:?}");
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("6", (5, 5 + 5 + 30)));
+    assert_eq!(ebb.list("id", "letters").await, "6");
 }
 
 #[tokio::test]

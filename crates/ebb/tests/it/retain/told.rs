@@ -9,7 +9,7 @@ use ebb_testkit::{TempDir, empty_database};
 use super::{SHOP, users};
 use crate::harness::{Ebb, engine, execute, run_once, wanted};
 
-fn questions(config: &str) -> Questions {
+pub(super) fn questions(config: &str) -> Questions {
     Questions { wanted: wanted(config).unwrap(), host_time: jiff::Timestamp::now(), role: None, embedded: false }
 }
 
@@ -365,4 +365,22 @@ async fn a_partition_has_no_subjects_of_its_own() {
     .await;
     let refused = ebb.try_apply(&users("").replace("public.users", "public.people_eu")).await.unwrap_err();
     assert!(refused.is_config() && refused.to_string().contains("is a partition of public.people"), "{refused}");
+}
+
+#[tokio::test]
+async fn another_zone_asks_where_it_makes_somebody_due() {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&users("zone = \"UTC\"").replace("90d", "1mo")).await;
+    // The last but one day of January there, the last in Jakarta: a month later is a day earlier.
+    let ahead: i64 =
+        ebb.db.scalar("SELECT extract(epoch FROM timestamptz '2031-02-28 08:00Z' - ebb.now())::int8").await;
+    ebb.db.advance(&format!("{ahead} seconds")).await;
+    let delete = |id| format!("UPDATE users SET deleted_at = '2031-01-30 20:00Z' WHERE id = {id}");
+    ebb.db.execute(&delete(1)).await;
+    ebb.once("users:mark").await;
+    ebb.db.execute(&delete(2)).await;
+    let zone = [("zone".to_owned(), "Asia/Jakarta".into())].into_iter().collect();
+    let refused = ebb.engine.set_policy("users", &zone, "test").await.unwrap_err();
+    assert!(refused.to_string().contains("2 more subjects would be due at once"), "{refused}");
+    assert_eq!(ebb.rows().await.0, 12);
 }

@@ -10,7 +10,7 @@ pub(crate) fn id_sql(key: &[Column], alias: &str) -> String {
         [one] => format!("{alias}.{}::text", one.name),
         several => {
             let parts: Vec<String> = several.iter().map(|column| format!("{alias}.{}::text", column.name)).collect();
-            format!("jsonb_build_array({})::text", parts.join(", "))
+            format!("pg_catalog.jsonb_build_array({})::text", parts.join(", "))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Root, RootRow, Rows, Values, among, bind, fetch, id_sql, join, pick, texts};
+use super::{Doomed, Root, RootRow, Rows, Standing, Values, among, bind, fetch, id_sql, join, pick, texts};
 use crate::Result;
 use crate::pg::{Ident, Relation};
 use crate::retain::tree::{Column, Edge, Tree};
@@ -17,8 +17,9 @@ pub(crate) async fn lock_roots(
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
     let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("n.{tenant}::text"));
+    let former = root.status.as_ref().map_or("NULL".to_owned(), Standing::former);
     let sql = format!(
-        "SELECT {}{}, {}, {tenant}, p.\"ebb:s\" FROM {} AS n JOIN {} ON {} FOR UPDATE OF n SKIP LOCKED",
+        "SELECT {}{}, {}, {tenant}, p.\"ebb:s\", {former} FROM {} AS n JOIN {} ON {} FOR UPDATE OF n SKIP LOCKED",
         texts(read),
         known(&root.time.moment(&format!("n.{}", root.deleted_at), &root.zone)),
         known(&root.time.earliest(&format!("n.{}", root.deleted_at), &root.zone)),
@@ -32,15 +33,16 @@ pub(crate) async fn lock_roots(
         .map(|row| {
             let values = (0..read.len()).map(|at| row.try_get(at)).collect::<std::result::Result<_, _>>()?;
             let at = read.len();
-            let (deleted_at, since) = (row.try_get(at)?, row.try_get(at + 1)?);
-            Ok(RootRow { subject: row.try_get(at + 3)?, values, deleted_at, since, tenant: row.try_get(at + 2)? })
+            let (deleted_at, since, tenant) = (row.try_get(at)?, row.try_get(at + 1)?, row.try_get(at + 2)?);
+            let (subject, former) = (row.try_get(at + 3)?, row.try_get(at + 4)?);
+            Ok(RootRow { subject, values, deleted_at, since, tenant, former })
         })
         .collect()
 }
 
 /// What is later than calendars know is never.
 fn known(moment: &str) -> String {
-    format!("CASE WHEN {moment} >= '9999-01-01' THEN 'infinity'::timestamptz ELSE {moment} END")
+    format!("CASE WHEN {moment} OPERATOR(pg_catalog.>=) '9999-01-01' THEN 'infinity'::timestamptz ELSE {moment} END")
 }
 
 /// Reads the subjects' own rows without locking them.
@@ -78,7 +80,8 @@ pub(crate) async fn count_distinct(
     for (at, (edge, parents), which) in
         edges.iter().map(|edge| (0, edge, which)).chain(but.iter().map(|edge| (1, edge, Rows::Go)))
     {
-        let (columns, values) = pick(parents, &tree.nodes[edge.parent].read, &edge.parent_columns)?;
+        let read = edge.compared(&tree.nodes[edge.parent].read);
+        let (columns, values) = pick(parents, &read, &edge.parent_columns)?;
         let join = join(&edge.child_columns, &columns, first);
         first += join.arrays + 1;
         let child = &tree.nodes[edge.child].relation;
@@ -139,13 +142,17 @@ pub(crate) async fn sharing(
     let keys: Vec<String> = own
         .iter()
         .enumerate()
-        .map(|(at, column)| format!("${}::text[]::{}[]", join.arrays + 2 + at, column.sql_type))
+        .map(|(at, column)| format!("pg_catalog.unnest(${}::text[]::{}[])", join.arrays + 2 + at, column.sql_type))
         .collect();
     let names: Vec<String> = (0..own.len()).map(|at| format!("\"ebb:{at}\"")).collect();
-    let other: Vec<String> = key.iter().enumerate().map(|(at, name)| format!("n.{name} = o.\"ebb:{at}\"")).collect();
+    let other: Vec<String> = own
+        .iter()
+        .enumerate()
+        .map(|(at, column)| column.operators.same(&format!("n.{}", column.name), &format!("o.\"ebb:{at}\"")))
+        .collect();
     let sql = format!(
         "SELECT p.\"ebb:s\", {id} FROM {relation} AS n JOIN {from} ON {on} \
-         WHERE NOT EXISTS (SELECT FROM unnest({keys}) AS o ({names}) WHERE {other})",
+         WHERE NOT EXISTS (SELECT FROM ROWS FROM ({keys}) AS o ({names}) WHERE {other})",
         id = id_sql(&root.key, "n"),
         relation = root.relation,
         from = join.from,
@@ -170,7 +177,7 @@ pub(crate) async fn collect(
     lock: bool,
 ) -> Result<Doomed> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
-    let (columns, values) = pick(parents, &parent.read, &edge.parent_columns)?;
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let limit = limit.map_or(String::new(), |limit| format!("LIMIT {limit}"));
     let lock = if lock { "FOR UPDATE OF n" } else { "" };
@@ -190,7 +197,7 @@ pub(crate) async fn collect(
     Ok(doomed)
 }
 
-/// How many rows go with the given rows of the root at the end of any of these paths, counted up to a bound: one statement,
+/// How many rows go with the given rows of one table at the end of any of these paths, counted up to a bound: one statement,
 /// which ends as soon as the bound is reached.
 pub(crate) async fn count_up_to(
     connection: &mut PgConnection,
@@ -205,7 +212,7 @@ pub(crate) async fn count_up_to(
     for (path, which) in paths {
         let [top, below @ ..] = path.as_slice() else { continue };
         let which = |last: bool| if last { *which } else { Rows::Go };
-        let (columns, values) = pick(roots, &tree.nodes[0].read, &top.parent_columns)?;
+        let (columns, values) = pick(roots, &top.compared(&tree.nodes[top.parent].read), &top.parent_columns)?;
         let child = &tree.nodes[top.child].relation;
         let mut part = match (top.child_columns.as_slice(), columns.as_slice()) {
             ([of], [value]) => {
@@ -223,7 +230,8 @@ pub(crate) async fn count_up_to(
                 .child_columns
                 .iter()
                 .zip(&edge.parent_columns)
-                .map(|(of, value)| format!("n.{of} = p.{value}"))
+                .zip(&edge.operators)
+                .map(|((of, value), operators)| operators.same(&format!("n.{of}"), &format!("p.{value}")))
                 .collect();
             let on = which(at + 1 == below.len()).behind(edge, &on.join(" AND "));
             part = format!("SELECT n.* FROM {} AS n JOIN ({part}) AS p ON {on}", tree.nodes[edge.child].relation);

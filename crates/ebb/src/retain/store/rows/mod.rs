@@ -19,7 +19,9 @@ pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
     unmirror,
 };
-pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
+pub(crate) use take::{
+    Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink,
+};
 pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};
 
@@ -87,6 +89,7 @@ pub(crate) struct Root {
     pub(crate) zone: Zone,
     pub(crate) tenant: Option<Ident>,
     pub(crate) attempted: Option<Ident>,
+    pub(crate) status: Option<Standing>,
     /// The definition of a view that says of every row whether `unless` holds; its last column.
     pub(crate) unless: Option<String>,
 }
@@ -121,9 +124,9 @@ impl SoftDelete {
     pub(crate) fn moment(self, value: &str, zone: &Zone) -> String {
         let zone = Literal(zone.name());
         match self {
-            Self::TimestampTz => value.to_owned(),
+            Self::TimestampTz => format!("{value}::timestamptz"),
             Self::Timestamp => format!("({value} AT TIME ZONE {zone})"),
-            Self::Date => format!("(({value} + 1)::timestamp AT TIME ZONE {zone})"),
+            Self::Date => format!("(({value} OPERATOR(pg_catalog.+) 1)::timestamp AT TIME ZONE {zone})"),
         }
     }
 
@@ -131,7 +134,9 @@ impl SoftDelete {
     /// than a column may have rounded.
     pub(crate) fn earliest(self, value: &str, zone: &Zone) -> String {
         match self {
-            Self::TimestampTz | Self::Timestamp => format!("({} - interval '1 second')", self.moment(value, zone)),
+            Self::TimestampTz | Self::Timestamp => {
+                format!("({} OPERATOR(pg_catalog.-) interval '1 second')", self.moment(value, zone))
+            }
             Self::Date => format!("({value}::timestamp AT TIME ZONE {})", Literal(zone.name())),
         }
     }
@@ -157,6 +162,8 @@ pub(crate) struct RootRow {
     /// Since when it may have been soft-deleted: its column may say less than a deletion knows.
     pub(crate) since: Option<Moment>,
     pub(crate) tenant: Option<String>,
+    /// What a deletion of it replaces, as JSON.
+    pub(crate) former: Option<String>,
 }
 
 impl RootRow {
@@ -181,7 +188,10 @@ fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
     let arrays: Vec<String> =
         values.iter().enumerate().map(|(at, value)| format!("${}::text[]::{}[]", first + at, value.sql_type)).collect();
     let names: Vec<String> = (0..values.len()).map(|at| format!("\"ebb:{at}\"")).collect();
-    let on: Vec<String> = of.iter().enumerate().map(|(at, column)| format!("n.{column} = p.\"ebb:{at}\"")).collect();
+    let pairs = of.iter().zip(values).enumerate();
+    let on: Vec<String> = pairs
+        .map(|(at, (column, value))| value.operators.same(&format!("n.{column}"), &format!("p.\"ebb:{at}\"")))
+        .collect();
     Join {
         from: format!(
             "unnest({}, ${}::int[]) AS p ({}, \"ebb:s\")",
@@ -196,7 +206,7 @@ fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
 
 /// The same of one column as a condition alone: an index is gone through for all values at once, without a join.
 fn among(of: &Ident, value: &Column, at: usize) -> String {
-    format!("n.{of} = ANY (${at}::text[]::{}[])", value.sql_type)
+    value.operators.same(&format!("n.{of}"), &format!("ANY (${at}::text[]::{}[])", value.sql_type))
 }
 
 /// The values of some columns among those that were read.

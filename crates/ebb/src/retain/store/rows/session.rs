@@ -14,7 +14,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
 /// workers, whose start takes longer than the look.
 /// Commits wait for the disk: what is said to be erased is.
-/// Triggers of the tables find what they name without a schema.
+/// Triggers of the tables find what they name without a schema; Ebb's own statements name every operator's schema.
 pub(crate) async fn bound(connection: &mut PgConnection, root: &Relation) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \

@@ -5,7 +5,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use super::{Doomed, Root, SoftDelete, bind, id_sql, join};
 use crate::Result;
 use crate::audit::Moment;
-use crate::pg::{Ident, Literal};
+use crate::pg::{Ident, Literal, Operators, beyond};
+use crate::retain::tree::Column;
 
 /// Subjects that were read together, and the place of the last, from which to go on.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) ids: Vec<String>,
     pub(crate) deleted_at: Vec<Moment>,
     pub(crate) tenants: Vec<Option<String>>,
+    /// What the status column of each said, as JSON, where its deletion replaces it.
+    pub(crate) former: Vec<Option<String>>,
 }
 
 /// The next soft-deleted rows in the order of the key or, where an index helps, of the soft delete.
@@ -32,32 +35,22 @@ pub(crate) async fn soft_deleted(
     after: Option<&[String]>,
     limit: u64,
 ) -> Result<Page> {
-    let mut order: Vec<(String, String)> =
-        root.key.iter().map(|column| (format!("n.{}", column.name), column.sql_type.clone())).collect();
+    let mut order: Vec<(String, String, Operators)> = place(&root.key);
     if by_time {
         let sql_type = match root.time {
             SoftDelete::TimestampTz => "timestamptz",
             SoftDelete::Timestamp => "timestamp",
             SoftDelete::Date => "date",
         };
-        order.insert(0, (format!("n.{}", root.deleted_at), sql_type.to_owned()));
+        order.insert(0, (format!("n.{}", root.deleted_at), sql_type.to_owned(), Operators::built_in()));
     }
-    let place = order.iter().map(|(column, _)| column.as_str()).collect::<Vec<_>>().join(", ");
-    let beyond = match after {
-        None => String::new(),
-        Some(after) => {
-            let values: Vec<String> = after
-                .iter()
-                .zip(&order)
-                .map(|(value, (_, sql_type))| format!("{}::{sql_type}", Literal(value)))
-                .collect();
-            format!("AND ({place}) > ({})", values.join(", "))
-        }
-    };
-    let texts: Vec<String> = order.iter().map(|(column, _)| format!("{column}::text")).collect();
+    let place = order.iter().map(|(column, ..)| column.as_str()).collect::<Vec<_>>().join(", ");
+    let beyond = after.map_or(String::new(), |after| format!("AND {}", behind(&order, after)));
+    let texts: Vec<String> = order.iter().map(|(column, ..)| format!("{column}::text")).collect();
     let sql = format!(
         "SELECT {id}, ARRAY[{texts}], {since} FROM {relation} AS n \
-         WHERE n.{deleted_at} > '-infinity' AND n.{deleted_at} < '9999-01-01' {beyond} ORDER BY {place} LIMIT {limit}",
+         WHERE n.{deleted_at} OPERATOR(pg_catalog.>) '-infinity' AND n.{deleted_at} OPERATOR(pg_catalog.<) '9999-01-01' {beyond} \
+         ORDER BY {place} LIMIT {limit}",
         id = id_sql(&root.key, "n"),
         since = root.time.earliest(&format!("n.{}", root.deleted_at), &root.zone),
         texts = texts.join(", "),
@@ -71,6 +64,21 @@ pub(crate) async fn soft_deleted(
         seen.since.push(row.try_get(2)?);
     }
     Ok(seen)
+}
+
+/// The columns of a key, their types, and by what they are compared.
+fn place(key: &[Column]) -> Vec<(String, String, Operators)> {
+    let column = |column: &Column| (format!("n.{}", column.name), column.sql_type.clone(), column.operators.clone());
+    key.iter().map(column).collect()
+}
+
+/// What is true of rows behind the one with these values.
+fn behind(order: &[(String, String, Operators)], values: &[String]) -> String {
+    let columns: Vec<(String, Operators)> =
+        order.iter().map(|(column, _, operators)| (column.clone(), operators.clone())).collect();
+    let values: Vec<String> =
+        values.iter().zip(order).map(|(value, (_, sql_type, _))| format!("{}::{sql_type}", Literal(value))).collect();
+    beyond(&columns, &values)
 }
 
 /// Subjects of the root table, soft-deleted or not, and the place of the last, from which to go on.
@@ -87,19 +95,14 @@ pub(crate) async fn everybody(
     after: Option<&[String]>,
     limit: u64,
 ) -> Result<Everybody> {
-    let place = root.key.iter().map(|column| format!("n.{}", column.name)).collect::<Vec<_>>().join(", ");
-    let beyond = after.map_or(String::new(), |after| {
-        let values: Vec<String> = after
-            .iter()
-            .zip(&root.key)
-            .map(|(value, column)| format!("{}::{}", Literal(value), column.sql_type))
-            .collect();
-        format!("WHERE ({place}) > ({})", values.join(", "))
-    });
+    let order = place(&root.key);
+    let place = order.iter().map(|(column, ..)| column.as_str()).collect::<Vec<_>>().join(", ");
+    let beyond = after.map_or(String::new(), |after| format!("WHERE {}", behind(&order, after)));
     let texts: Vec<String> = root.key.iter().map(|column| format!("n.{}::text", column.name)).collect();
     let deleted_at = format!("n.{}", root.deleted_at);
     let sql = format!(
-        "SELECT {}, ARRAY[{}], CASE WHEN isfinite({deleted_at}) AND {deleted_at} < '9999-01-01' THEN {} END FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
+        "SELECT {}, ARRAY[{}], CASE WHEN pg_catalog.isfinite({deleted_at}) AND {deleted_at} OPERATOR(pg_catalog.<) '9999-01-01' THEN {} END \
+         FROM {} AS n {beyond} ORDER BY {place} LIMIT {limit}",
         id_sql(&root.key, "n"),
         texts.join(", "),
         root.time.moment(&deleted_at, &root.zone),
@@ -113,13 +116,20 @@ pub(crate) async fn everybody(
     Ok(seen)
 }
 
-/// Sets columns of the subjects' own rows, some to a moment of each: the arrays that `set` takes them from, in their order.
+/// What a statement takes of each subject, as arrays in the order in which [`own`] counts them.
+#[derive(Default)]
+struct OfEach<'a> {
+    moments: Vec<&'a [Moment]>,
+    texts: Option<&'a [Option<String>]>,
+}
+
+/// Sets columns of the subjects' own rows, some to a value of each.
 async fn update(
     connection: &mut PgConnection,
     root: &Root,
     ids: &Doomed,
     set: &[String],
-    moments: &[&[Moment]],
+    of_each: OfEach<'_>,
 ) -> Result<()> {
     if set.is_empty() || ids.is_empty() {
         return Ok(());
@@ -129,13 +139,14 @@ async fn update(
     let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
-    moments.iter().fold(query, |query, moments| query.bind(*moments)).execute(connection).await?;
+    let query = of_each.moments.iter().fold(query, |query, moments| query.bind(*moments));
+    of_each.texts.into_iter().fold(query, |query, texts| query.bind(texts)).execute(connection).await?;
     Ok(())
 }
 
-/// The moment of each subject out of the array at a position.
-fn own(root: &Root, at: usize) -> String {
-    format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", root.key.len() + 2 + at)
+/// The value of each subject out of the array at a position.
+fn own(root: &Root, at: usize, sql_type: &str) -> String {
+    format!("(${}::{sql_type}[])[p.\"ebb:s\" + 1]", root.key.len() + 2 + at)
 }
 
 /// A moment that needs no right on the clock: a policy's role has none.
@@ -151,7 +162,7 @@ pub(crate) async fn set_mirror(
     moment: Moment,
     ids: &Doomed,
 ) -> Result<()> {
-    update(connection, root, ids, &[format!("{column} = {}", literal(moment))], &[]).await
+    update(connection, root, ids, &[format!("{column} = {}", literal(moment))], OfEach::default()).await
 }
 
 /// Which of these soft-deleted subjects have another due time in the column that mirrors it. A second is what the column
@@ -168,7 +179,7 @@ pub(crate) async fn out_of_step(
     let due_at = format!("(${}::timestamptz[])[p.\"ebb:s\" + 1]", join.arrays + 2);
     let sql = format!(
         "SELECT p.\"ebb:s\" FROM {relation} AS n JOIN {from} ON {on} WHERE n.{deleted_at} IS NOT NULL AND (n.{column} IS NULL \
-         OR n.{column} NOT BETWEEN {due_at} - interval '1 second' AND {due_at} + interval '1 second')",
+         OR n.{column}::timestamptz NOT BETWEEN {due_at} - interval '1 second' AND {due_at} + interval '1 second')",
         relation = root.relation,
         from = join.from,
         on = join.on,
@@ -182,7 +193,7 @@ pub(crate) async fn out_of_step(
 /// Soft-deletes subjects whose soft delete somebody took back.
 pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, now: Moment, ids: &Doomed) -> Result<()> {
     let set = format!("{} = {}", root.deleted_at, root.time.value(&literal(now), &root.zone));
-    update(connection, root, ids, &[set], &[]).await
+    update(connection, root, ids, &[set], OfEach::default()).await
 }
 
 /// Brings the columns that mirror a deletion up to date: the due time of each subject, the status, and what is said of an
@@ -195,41 +206,58 @@ pub(crate) async fn mirror(
     status: Option<(&Ident, &str)>,
     cleared: &[Ident],
 ) -> Result<()> {
-    let mut set: Vec<String> = due.iter().map(|(column, _)| format!("{column} = {}", own(root, 0))).collect();
+    let mut set: Vec<String> =
+        due.iter().map(|(column, _)| format!("{column} = {}", own(root, 0, "timestamptz"))).collect();
     set.extend(status.map(|(column, value)| format!("{column} = {}", Literal(value))));
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
     let moments: Vec<&[Moment]> = due.iter().map(|(_, due)| *due).collect();
-    update(connection, root, ids, &set, &moments).await
+    update(connection, root, ids, &set, OfEach { moments, texts: None }).await
 }
 
 /// The column that says whether a subject is deleted, and what it says.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     pub(crate) column: Ident,
+    pub(crate) sql_type: String,
     pub(crate) deleted: String,
     pub(crate) active: String,
 }
 
 impl Standing {
-    /// Whoever lives again is active, unless the application says something else of it.
-    pub(crate) fn revived(&self) -> String {
-        let Self { column, deleted, active } = self;
+    /// Whoever lives again is what they were before (SQL that gives the JSON of that, or null where nobody knows: active),
+    /// unless the application says something else of them.
+    pub(crate) fn revived(&self, former: &str) -> String {
+        let Self { column, sql_type, deleted, active } = self;
         let (deleted, active) = (Literal(deleted), Literal(active));
-        format!("{column} = CASE WHEN n.{column}::text = {deleted} THEN {active} ELSE n.{column} END")
+        format!(
+            "{column} = CASE WHEN n.{column}::text OPERATOR(pg_catalog.=) {deleted} THEN CASE WHEN {former} IS NULL THEN {active} \
+             ELSE ({former}::jsonb OPERATOR(pg_catalog.#>>) '{{}}')::{sql_type} END ELSE n.{column} END"
+        )
+    }
+
+    /// What a deletion replaces of a row `n`, as SQL that gives JSON; null where the row says itself that it is deleted.
+    pub(crate) fn former(&self) -> String {
+        let Self { column, deleted, .. } = self;
+        let deleted = Literal(deleted);
+        format!(
+            "CASE WHEN n.{column}::text OPERATOR(pg_catalog.=) {deleted} THEN NULL \
+             ELSE COALESCE(pg_catalog.to_jsonb(n.{column}::text)::text, 'null') END"
+        )
     }
 }
 
-/// Lets the columns of subjects who live say nothing of a deletion.
+/// Lets the columns of subjects who live say nothing of a deletion; the status of each is what it was (`former`).
 pub(crate) async fn unmirror(
     connection: &mut PgConnection,
     root: &Root,
     ids: &Doomed,
-    status: Option<&Standing>,
+    former: &[Option<String>],
     cleared: &[Ident],
 ) -> Result<()> {
-    let mut set: Vec<String> = status.iter().map(|status| status.revived()).collect();
+    let mut set: Vec<String> = root.status.iter().map(|status| status.revived(&own(root, 0, "text"))).collect();
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
-    update(connection, root, ids, &set, &[]).await
+    let texts = root.status.as_ref().map(|_| former);
+    update(connection, root, ids, &set, OfEach { moments: Vec::new(), texts }).await
 }
 
 /// Columns that say how a warning stands.
@@ -252,12 +280,12 @@ pub(crate) async fn mirror_warning(
     let (mut set, mut moments) = (Vec::new(), Vec::new());
     for (column, of_each) in [(&mirrored.due, due), (&mirrored.notified, warned)] {
         if let Some(column) = column {
-            set.push(format!("{column} = {}", own(root, moments.len())));
+            set.push(format!("{column} = {}", own(root, moments.len(), "timestamptz")));
             moments.push(of_each);
         }
     }
     if !set.is_empty() {
         set.extend(mirrored.touched.iter().map(|column| format!("{column} = {}", literal(now))));
     }
-    update(connection, root, ids, &set, &moments).await
+    update(connection, root, ids, &set, OfEach { moments, texts: None }).await
 }

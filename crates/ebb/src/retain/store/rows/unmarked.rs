@@ -88,7 +88,8 @@ fn soft_deleted(root: &Root, terms: Terms<'_>, by: &str) -> String {
         "SELECT u.id, u.due FROM (\
              SELECT s.id, {due} AS due FROM (\
                  SELECT {id} AS id, {moment} AS moment, {tenant} AS tenant FROM {relation} AS n \
-                 WHERE n.{deleted_at} IS NOT NULL AND isfinite(n.{deleted_at}) AND n.{deleted_at} <= {bound}) AS s \
+                 WHERE n.{deleted_at} IS NOT NULL AND pg_catalog.isfinite(n.{deleted_at}) \
+                   AND n.{deleted_at} OPERATOR(pg_catalog.<=) {bound}) AS s \
              {own} {open}) AS u WHERE u.due <= {by}::timestamptz",
         id = id_sql(&root.key, "n"),
         moment = root.time.moment(&format!("n.{deleted_at}"), &root.zone),

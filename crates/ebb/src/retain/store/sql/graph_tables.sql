@@ -37,6 +37,24 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS types,
        ARRAY(SELECT a.attnotnull FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS not_null,
+       -- The schema of the operators by which the default index over a column's type, or what it is a domain of, compares.
+       ARRAY(SELECT CASE WHEN at.typnamespace = 'pg_catalog'::regnamespace THEN 'pg_catalog' ELSE COALESCE((
+                 WITH RECURSIVE base AS (
+                     SELECT at.oid, at.typtype, at.typbasetype
+                     UNION ALL
+                     SELECT t.oid, t.typtype, t.typbasetype FROM base JOIN pg_catalog.pg_type t ON t.oid = base.typbasetype
+                     WHERE base.typtype = 'd'
+                 )
+                 SELECT n.nspname::text FROM base
+                 JOIN pg_catalog.pg_opclass k ON k.opcintype = base.oid AND k.opcdefault
+                 JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname IN ('btree', 'hash')
+                 JOIN pg_catalog.pg_amop e ON e.amopfamily = k.opcfamily AND e.amoplefttype = base.oid AND e.amoprighttype = base.oid
+                     AND e.amopstrategy = CASE m.amname WHEN 'btree' THEN 3 ELSE 1 END
+                 JOIN pg_catalog.pg_operator o ON o.oid = e.amopopr
+                 JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+                 ORDER BY m.amname LIMIT 1), 'pg_catalog') END
+             FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type at ON at.oid = a.atttypid
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS operators,
        -- Triggers somebody wrote that fire when a row of the table or of a partition goes.
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
              WHERE NOT t.tgisinternal AND t.tgtype & 8 <> 0 AND t.tgenabled <> 'D'
