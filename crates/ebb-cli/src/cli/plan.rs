@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let forecasts = match asked {
         true => {
             let now = plan.at.timestamp().ok_or_else(|| Error::failed("the database does not know the time"))?;
-            let from = args.at.as_deref().map_or(Ok(now), |text| moment(text, now))?;
+            let from = args.at.as_deref().map_or(Ok(now), |text| moment("--at", text, now))?;
             context.engine.forecast(&wanted, from, args.days.unwrap_or(DAYS)).await?
         }
         false => Vec::new(),
@@ -63,18 +63,18 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     Ok(if plan.has_problems() { Outcome::Problems } else { Outcome::Done })
 }
 
-/// A moment as people write it.
-fn moment(text: &str, now: Timestamp) -> Result<Timestamp> {
+/// A moment of an option, as people write it: a time, which is UTC where it does not say, or a duration from now.
+pub(crate) fn moment(option: &str, text: &str, now: Timestamp) -> Result<Timestamp> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at);
     }
-    if let Ok(date) = text.parse::<jiff::civil::Date>()
-        && let Ok(midnight) = date.to_zoned(jiff::tz::TimeZone::UTC)
+    if let Ok(time) = text.parse::<jiff::civil::DateTime>()
+        && let Ok(at) = time.to_zoned(jiff::tz::TimeZone::UTC)
     {
-        return Ok(midnight.timestamp());
+        return Ok(at.timestamp());
     }
     let wrong = || {
-        Error::usage(format!("--at {text:?} is neither a time nor a duration"))
+        Error::usage(format!("{option} {text:?} is neither a time nor a duration"))
             .with_hint("for example 2027-01-31T02:00:00Z, 2027-01-31, or 30d for thirty days from now")
     };
     let ahead = text.parse::<Term>().map_err(|_| wrong())?.as_duration().map_err(|_| wrong())?;
@@ -202,6 +202,12 @@ fn print_tree(tree: &TreePlan) {
         }
         for (table, rows) in &tree.unlinks {
             say!("    {table}: {} unlinked", output::plural(*rows, "row"));
+        }
+        for (table, policy, rows) in &tree.left {
+            say!(
+                "    {table}: {} of these no policy will take: `where` of {policy} leaves them out",
+                output::count(*rows)
+            );
         }
     }
     for difference in &tree.unapproved {

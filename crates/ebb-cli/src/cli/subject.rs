@@ -3,6 +3,7 @@
 use ebb::audit::Moment;
 use ebb::{Error, Result, retain};
 
+use super::plan::moment;
 use super::{Context, Outcome, confirm, output};
 
 /// Which subject.
@@ -38,7 +39,7 @@ pub(crate) struct HoldArgs {
     /// Why; it is kept with the hold until the subject is erased.
     #[arg(long)]
     reason: String,
-    /// When it ends by itself: a time, such as 2026-03-01 or 2026-03-01T12:00:00Z.
+    /// When it ends by itself: a time, such as 2026-03-01 or 2026-03-01T12:00:00Z, or a duration from now, such as 90d.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
@@ -99,12 +100,17 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     }
     let observes = retain::observes(&mut tx, policy).await?;
     let held = retain::held(&mut tx, policy, id).await?.is_some();
+    let waits = retain::waits_for(&mut tx, policy, id).await?;
+    let now = retain::now(&mut tx).await?;
     tx.commit().await?;
-    match due == Moment::INFINITY {
+    let over = due.timestamp().is_some_and(|due| due <= now);
+    match waits {
         _ if observes => say!("noted; {}", only_observes(policy)),
-        true if held => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
-        true => say!("it will not be erased as things stand: ebb show {policy} {id}"),
-        false => say!("it will be erased {}, by the next run: ebb trigger {policy}:erase", when(due)),
+        _ if held => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
+        _ if due == Moment::INFINITY => say!("it will not be erased as things stand: ebb show {policy} {id}"),
+        Some(why) if over => say!("it will be erased once nothing keeps it back ({why}): ebb show {policy} {id}"),
+        _ if over => say!("it will be erased by the next run: ebb trigger {policy}:erase"),
+        _ => say!("it will be erased {}, by the next run after that", when(due)),
     }
     Ok(Outcome::Done)
 }
@@ -143,16 +149,12 @@ pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outco
 
 pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
-    if let Some(until) = &args.until
-        && until.parse::<jiff::Timestamp>().is_err()
-        && until.parse::<jiff::civil::DateTime>().is_err()
-        && until.parse::<jiff::civil::Date>().is_err()
-    {
-        return Err(Error::usage(format!("--until {until:?} is no time"))
-            .with_hint("for example 2027-03-01 or 2027-03-01T12:00:00Z"));
-    }
     let mut tx = context.begin().await?;
-    retain::hold(&mut tx, policy, id, &args.reason, args.until.as_deref(), &context.by(by.as_deref())).await?;
+    let until = match &args.until {
+        None => None,
+        Some(until) => Some(moment("--until", until, retain::now(&mut tx).await?)?.to_string()),
+    };
+    retain::hold(&mut tx, policy, id, &args.reason, until.as_deref(), &context.by(by.as_deref())).await?;
     // Another hold may be longer than this one.
     let until = retain::held(&mut tx, policy, id).await?.and_then(|hold| hold.until);
     tx.commit().await?;

@@ -58,10 +58,49 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     assert!(shell.ok(&["erase", "people", "2", "--yes"]).contains("nothing is erased while people only observes"));
     let held = shell.ok(&["hold", "people", "2", "--reason", "court", "--until", "2099-01-01"]);
     assert!(held.contains("on hold until 2099-01-01"), "{held}");
-    assert!(shell.fails(2, &["hold", "people", "2", "--reason", "x", "--until", "1h"]).contains("is no time"));
+    let wrong = shell.fails(2, &["hold", "people", "2", "--reason", "x", "--until", "soon"]);
+    assert!(wrong.contains("--until \"soon\" is neither a time nor a duration"), "{wrong}");
+    shell.ok(&["release", "people", "2"]);
+    shell.ok(&["hold", "people", "2", "--reason", "court", "--until", "90d"]);
+    let for_90_days = "SELECT until BETWEEN now() + interval '89 days' AND now() + interval '91 days' FROM ebb.hold WHERE lifted_at IS NULL AND subject_id = '2'";
+    assert!(db.scalar::<bool>(for_90_days).await);
     assert!(shell.ok(&["release", "people", "2"]).contains("it was on hold for court"));
     db.execute("DELETE FROM people WHERE id = 2").await;
     assert!(shell.ok(&["show", "people", "2"]).contains("not there: the application deleted it"));
+}
+
+#[tokio::test]
+async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_change_has_its_author() {
+    let db = database().await;
+    db.execute(
+        "CREATE TABLE people (id int PRIMARY KEY, owes int NOT NULL DEFAULT 0, deleted_at timestamptz);
+         INSERT INTO people VALUES (1, 0), (2, 5), (3, 0), (4, 0)",
+    )
+    .await;
+    let policy = "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+                  unless = \"owes > 0\"\n";
+    let shell = Shell::new(&db, policy);
+    shell.ok(&["apply", "--yes"]);
+    let said = shell.ok(&["erase", "people", "1", "--yes"]);
+    assert!(said.starts_with("it will be erased by the next run"), "{said}");
+    let said = shell.ok(&["erase", "people", "2", "--yes"]);
+    assert!(said.starts_with("it will be erased once nothing keeps it back (`unless` holds)"), "{said}");
+    // Claimed, and then put on hold.
+    shell.ok(&["erase", "people", "3", "--yes"]);
+    db.execute("UPDATE ebb.deletion SET state = 'erasing' WHERE subject_id = '3'").await;
+    shell.ok(&["hold", "people", "3", "--reason", "court"]);
+    let said = shell.ok(&["erase", "people", "3", "--yes"]);
+    assert!(said.starts_with("it will be erased once its hold is lifted"), "{said}");
+
+    // A node stops what ann had changed: it is still ann's change.
+    shell.ok(&["policy", "set", "people", "grace=100d", "--by", "ann"]);
+    db.execute("ALTER TABLE people RENAME COLUMN owes TO debts").await;
+    shell.ebb(&["run", "--once"]);
+    db.execute("ALTER TABLE people RENAME COLUMN debts TO owes").await;
+    let stopped = "SELECT stopped IS NOT NULL AND changed_by <> 'ann' FROM ebb.policy WHERE name = 'people'";
+    assert!(db.scalar::<bool>(stopped).await);
+    let refused = shell.fails(1, &["apply", "--yes"]);
+    assert!(refused.contains("was changed at runtime by ann"), "{refused}");
 }
 
 #[tokio::test]

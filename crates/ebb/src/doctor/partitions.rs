@@ -133,6 +133,12 @@ fn begun(one: &Unfinished) -> Finding {
             );
             if one.near { Finding::fail("unfinished", about, text) } else { Finding::warn("unfinished", about, text) }
         }
+        None if one.near => {
+            let text = format!(
+                "{relation} is {state}, and nobody is at it: until it goes on, every writer writes to its parts, too, and what is altered on it is not altered on them"
+            );
+            Finding::fail("unfinished", about, text)
+        }
         None => Finding::warn("unfinished", about, format!("{relation} is {state}, and nobody is at it")),
     }
     .fix(fix)

@@ -145,6 +145,7 @@ pub(super) struct Unfinished {
     pub(super) what: String,
     pub(super) state: String,
     pub(super) refuses_from: Option<String>,
+    /// Whether that moment is near; of a split, whether it is every writer's business already.
     pub(super) near: bool,
 }
 

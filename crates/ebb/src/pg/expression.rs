@@ -67,8 +67,25 @@ pub async fn change(connection: &mut PgConnection, relation: &Relation, column: 
         .and_then(|at| inside[at..].split_once(DISTINCT))
         .map(|(_, value)| Expression { text: value.to_owned(), whole_row: read.whole_row })
         .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
-    let differs = Expression { text: read.text, whole_row: read.whole_row };
+    // As the column will have it: what it rounds would differ from itself for ever.
+    let sql_type = type_of(connection, relation, column).await?;
+    let text = format!("{column}{DISTINCT}({})::{sql_type}", value.text);
+    let differs = Expression { text, whole_row: read.whole_row };
     Ok(Change { value, differs, moves: read.moves })
+}
+
+/// The type of a column, with its length or scale, whatever the search path is.
+async fn type_of(connection: &mut PgConnection, relation: &Relation, column: &Ident) -> Result<String> {
+    let found: Option<String> = sqlx::query_scalar(
+        "SELECT CASE n.nspname WHEN 'pg_catalog' THEN format_type(a.atttypid, a.atttypmod) ELSE format('%I.%I', n.nspname, t.typname) END
+         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
+         WHERE a.attrelid = $1::regclass AND a.attname = $2 AND NOT a.attisdropped",
+    )
+    .bind(relation.to_string())
+    .bind(column.as_str())
+    .fetch_optional(connection)
+    .await?;
+    found.ok_or_else(|| Error::failed(format!("{} has no column {column}", relation.label())))
 }
 
 /// Checks a question about a row of a table that may look at other tables too. What comes back is a query that gives

@@ -64,6 +64,8 @@ const MIGRATIONS: &[Migration] = migrations![
     36 "0036_right",
     37 "0037_aside",
     38 "0038_former",
+    39 "0039_written",
+    40 "0040_look",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

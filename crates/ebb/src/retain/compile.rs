@@ -33,7 +33,7 @@ pub(crate) struct Compiled {
 pub(crate) struct Set {
     /// (column, SQL).
     pub(crate) values: Vec<(Ident, String)>,
-    /// What is true of a row behind its edge that is to be set yet; none where that cannot be told from the row.
+    /// What is true of a row behind its edge that is to be set yet; none where only who wrote it last tells.
     pub(crate) unset: Option<String>,
 }
 

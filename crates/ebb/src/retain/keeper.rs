@@ -31,6 +31,8 @@ struct Rules {
     over: String,
     /// Its policy may not take it yet, whatever else it says.
     below_floor: String,
+    /// Its policy would not take it at any time; none where it takes every row in the end.
+    never: Option<String>,
 }
 
 impl Rules {
@@ -43,6 +45,7 @@ impl Rules {
         Self {
             over: format!("(n.tableoid NOT IN ({leaves}) OR {})", self.over),
             below_floor: format!("(n.tableoid IN ({leaves}) AND {})", self.below_floor),
+            never: self.never.map(|never| format!("(n.tableoid NOT IN ({leaves}) OR {never})")),
         }
     }
 }
@@ -77,6 +80,12 @@ impl Keeper {
             false => rules.below_floor.clone(),
         })
     }
+}
+
+/// What is true of rows that none of these policies would take at any time; none where one of them takes every row in the end.
+pub(crate) fn never(keepers: &[&Keeper]) -> Option<String> {
+    let each: Option<Vec<String>> = keepers.iter().map(|keeper| keeper.rules.as_ref()?.never.clone()).collect();
+    each.filter(|each| !each.is_empty()).map(|each| each.join(" AND "))
 }
 
 /// What a look goes by: the policies that the database has, where its schema is there, and those that it will have.
@@ -195,14 +204,14 @@ async fn rules(
             format!("GREATEST({floor}, {term}) <= {clock}")
         }
     };
-    let over = match &direct.filter {
-        None => ends(false),
+    let (over, never) = match &direct.filter {
+        None => (ends(false), None),
         Some(typed) => {
             let filter = expression::filter(connection, relation, typed).await.map_err(about)?;
-            format!("{} AND ({filter})", ends(false))
+            (format!("{} AND ({filter})", ends(false)), Some(format!("({filter}) IS NOT TRUE")))
         }
     };
-    Ok(Rules { over, below_floor: format!("({}) IS NOT TRUE", ends(true)) })
+    Ok(Rules { over, below_floor: format!("({}) IS NOT TRUE", ends(true)), never })
 }
 
 /// The moment from which a row's term counts.

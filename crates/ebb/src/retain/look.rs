@@ -1,13 +1,12 @@
 //! What hangs on subjects: the rows that others refer to, read from the root down, and how many rows there are of each
 //! table. Erasing reads them under locks; looking does not.
 
-use std::collections::{HashMap, HashSet};
-
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
 use super::store::rows::{self, Doomed, Rows, Taken};
-use super::tree::{EdgeAction, Tree};
+use super::tree::{Edge, EdgeAction, Tree};
+use super::walk::{Bounds, Walk};
 use crate::Result;
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
@@ -17,41 +16,70 @@ pub(crate) async fn collect(
     roots: Doomed,
     lock: bool,
 ) -> Result<Vec<Doomed>> {
-    let mut doomed: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
-    let mut known: Vec<HashSet<Vec<Option<String>>>> = vec![HashSet::new(); tree.nodes.len()];
-    let keys = |node: usize| tree.nodes[node].key.len();
-    for at in 0..roots.len() {
-        known[0].insert(roots.row(at)[..keys(0)].to_vec());
+    let walk = Walk::from(tree, vec![(0, roots)]);
+    Ok(walk.on(connection, tree, &tree.order, lock, Bounds::NONE).await?.doomed)
+}
+
+/// The rows of subjects, and after them of those whom they would take along.
+pub(crate) async fn along(connection: &mut PgConnection, tree: &Tree, roots: Doomed) -> Result<Doomed> {
+    let circle: Vec<Vec<usize>> = tree.circle(0).map(<[usize]>::to_vec).into_iter().collect();
+    let walk = Walk::from(tree, vec![(0, roots)]);
+    Ok(walk.on(connection, tree, &circle, false, Bounds::NONE).await?.doomed.swap_remove(0))
+}
+
+/// How many rows go with subjects, or are changed because of them, counted without locks; of many only so many.
+pub(crate) async fn count_up_to(
+    connection: &mut PgConnection,
+    compiled: &Compiled,
+    roots: Doomed,
+    most: u64,
+) -> Result<u64> {
+    let tree = &compiled.tree;
+    if (0..tree.nodes.len()).all(|node| tree.circle(node).is_none()) {
+        let paths = tree.paths(|edge| compiled.sets.contains_key(&edge));
+        return rows::count_up_to(connection, tree, &paths, &roots, most).await;
     }
-    doomed[0] = roots;
-    for component in &tree.order {
-        // How far each edge has read its parent's rows.
-        let mut seen: HashMap<usize, usize> = HashMap::new();
-        loop {
-            let mut found = false;
-            for node in component.iter().filter(|node| tree.nodes[**node].inner) {
-                for (at, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                    let from = seen.insert(at, doomed[edge.parent].len()).unwrap_or(0);
-                    let parents = doomed[edge.parent].tail(from);
-                    if parents.is_empty() {
-                        continue;
-                    }
-                    let rows = rows::collect(connection, tree, edge, &parents, None, lock).await?;
-                    for at in 0..rows.len() {
-                        let row = rows.row(at);
-                        if known[*node].insert(row[..keys(*node)].to_vec()) {
-                            doomed[*node].push(row, rows.subjects[at]);
-                            found = true;
-                        }
-                    }
-                }
+    // Through a circle there are ways of any length: they are walked.
+    let bounds = Bounds { rows: most as usize, levels: usize::MAX };
+    let walk = Walk::from(tree, vec![(0, roots)]).on(connection, tree, &tree.order, false, bounds).await?;
+    let mut found = walk.rows() as u64;
+    for (at, edge) in tree.edges.iter().enumerate().filter(|(_, edge)| !walk.doomed[edge.parent].is_empty()) {
+        let goes = edge.action == EdgeAction::Delete && !tree.nodes[edge.child].inner;
+        let ways = [(goes, Rows::Go), (compiled.sets.contains_key(&at), Rows::Stay)];
+        for (_, rows) in ways.into_iter().filter(|(counts, _)| *counts) {
+            if found >= most {
+                return Ok(found);
             }
-            if !found {
-                break;
-            }
+            let way: [(Vec<&Edge>, Rows); 1] = [(vec![edge], rows)];
+            found += rows::count_up_to(connection, tree, &way, &walk.doomed[edge.parent], most - found).await?;
         }
     }
-    Ok(doomed)
+    Ok(found)
+}
+
+/// Rows that lose their link to subjects and that no policy will take at any time, by table and by the policy that keeps them.
+pub(crate) async fn left_for_good(
+    connection: &mut PgConnection,
+    compiled: &Compiled,
+    ids: &Doomed,
+) -> Result<Vec<(String, String, u64)>> {
+    let tree = &compiled.tree;
+    let never = |edge: &Edge| edge.kept.as_ref().and_then(|kept| Some((kept.policy.clone(), kept.never.clone()?)));
+    if tree.edges.iter().all(|edge| never(edge).is_none()) {
+        return Ok(Vec::new());
+    }
+    let roots = rows::read_roots(connection, &compiled.root, &tree.nodes[0].read, ids).await?;
+    let doomed = collect(connection, tree, roots, false).await?;
+    let mut left = Vec::new();
+    for edge in &tree.edges {
+        let Some((policy, never)) = never(edge) else { continue };
+        let few = edge.narrowed(&never);
+        let rows = rows::count_distinct(connection, tree, &[(&few, &doomed[edge.parent])], Rows::Stay, &[]).await?;
+        if rows > 0 {
+            left.push((tree.nodes[edge.child].relation.label(), policy, rows.unsigned_abs()));
+        }
+    }
+    Ok(left)
 }
 
 /// What would go with subjects and what would only lose its link, counted without locks.

@@ -29,6 +29,7 @@ mod subject;
 mod tenant;
 mod tree;
 mod trigger;
+mod walk;
 mod warn;
 pub(crate) mod work;
 
@@ -51,7 +52,7 @@ pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion};
 pub use subject::{
-    Shown, delete, erase as request_erasure, held, hold, named, observes, release, restore, retry, show,
+    Shown, delete, erase as request_erasure, held, hold, named, now, observes, release, restore, retry, show, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};

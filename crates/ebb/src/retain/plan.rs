@@ -41,6 +41,8 @@ pub struct TreePlan {
     pub erases: Vec<(String, u64)>,
     /// Tables whose rows lose their link, with how many.
     pub unlinks: Vec<(String, u64)>,
+    /// Tables with rows that stay and that no policy will take, with the policy that keeps them and how many.
+    pub left: Vec<(String, String, u64)>,
     /// Every edge and its action.
     pub edges: Vec<ShapeEdge>,
     /// What was found on the way.
@@ -68,6 +70,7 @@ impl TreePlan {
             counted: 0,
             erases: Vec::new(),
             unlinks: Vec::new(),
+            left: Vec::new(),
             edges: Vec::new(),
             findings: vec![finding],
             unapproved: Vec::new(),
@@ -98,7 +101,7 @@ pub(crate) async fn plan(
     };
     let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
     let due = due + soon.len() as u64;
-    let Counted { subjects: counted, blocked, erases, unlinks } = if refused || due == 0 {
+    let Counted { subjects: counted, blocked, erases, unlinks, left } = if refused || due == 0 {
         Counted::default()
     } else {
         count(connection, (policy, subjects), soon, among).await?
@@ -113,6 +116,7 @@ pub(crate) async fn plan(
         counted,
         erases,
         unlinks,
+        left,
         edges: shape.edges,
         findings,
         unapproved,
@@ -128,6 +132,7 @@ struct Counted {
     blocked: u64,
     erases: Vec<(String, u64)>,
     unlinks: Vec<(String, u64)>,
+    left: Vec<(String, String, u64)>,
 }
 
 async fn count(
@@ -160,7 +165,8 @@ async fn count(
         tables
     };
     let (erases, unlinks) = (by_table(taken), by_table(unlinked));
-    Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks })
+    let left = look::left_for_good(connection, &compiled, &doomed).await?;
+    Ok(Counted { subjects: ids.len() as u64, blocked: (all - ids.len()) as u64, erases, unlinks, left })
 }
 
 /// Subjects whose term is over and whom marking has not met yet, at most so many; none where that cannot be said soon.
@@ -234,7 +240,7 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
         }
         if tree.leads_back() {
             let own = roots.len();
-            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            let reached = look::along(connection, tree, roots).await?;
             stopped.extend(&reached.subjects[own..]);
         }
     }

@@ -1,6 +1,8 @@
 //! A rehearsal: every statement that erasing would send, over no subject at all, taken back at the end. What the server
 //! would refuse (a right, a type without equality, row-level security) is refused before anything depends on it.
 
+use std::collections::BTreeSet;
+
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
@@ -32,7 +34,8 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
     for (at, edge) in tree.edges.iter().enumerate() {
         let parents = &none[edge.parent];
         if let Some(set) = compiled.sets.get(&at) {
-            let again = set.unset.as_ref().map_or_else(|| edge.clone(), |left| edge.narrowed(left));
+            let left = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&BTreeSet::new()));
+            let again = edge.narrowed(&left);
             for (edge, limit) in [(edge, None), (&again, Some(0))] {
                 rows::unlink(connection, tree, (edge, set), parents, limit, &mut taken).await?;
             }

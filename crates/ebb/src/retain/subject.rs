@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::compile;
-use super::store::{self, Deletion, Happened, Hold};
+use super::store::{self, Deletion, Happened, Hold, rows};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Mode, Policy, Retain};
 use crate::{Error, Result, policy};
@@ -128,6 +129,33 @@ pub async fn held(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     // Without a lock: whoever places or lifts a hold locks the deletion first.
     let id = named(connection, policy, id).await?;
     store::hold_of(connection, policy, &id).await
+}
+
+/// What keeps a subject back although its time may have come: a hold, `unless`, or what the last run met.
+pub async fn waits_for(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<String>> {
+    let (retain, _) = known(connection, policy).await?;
+    let subjects = retain.subjects().ok_or_else(|| no_subjects(policy))?;
+    let id = named(connection, policy, id).await?;
+    if let Some(hold) = store::hold_of(connection, policy, &id).await? {
+        return Ok(Some(format!("on hold: {}", hold.reason)));
+    }
+    if subjects.unless.is_some() {
+        let compiled = compile::compile(connection, &retain, subjects).await?;
+        let ids = compiled.root.named([id.as_str()])?;
+        if !rows::blocked(connection, &compiled.root, &ids).await?.is_empty() {
+            return Ok(Some("`unless` holds".to_owned()));
+        }
+    }
+    let deletion = store::deletion_of(connection, policy, &id).await?;
+    // What a run noted of these may be over by now.
+    let over = |why: &String| why.starts_with("on hold") || why.starts_with("`unless`");
+    Ok(deletion.and_then(|deletion| deletion.blocked).filter(|why| !over(why)))
+}
+
+/// What time it is, by the database's clock.
+pub async fn now(connection: &mut PgConnection) -> Result<Timestamp> {
+    let now = store::snapshots::clock(connection).await?;
+    now.timestamp().ok_or_else(|| Error::failed("the database does not know the time"))
 }
 
 /// Whether a policy only counts: nothing that is asked of it is erased.

@@ -199,3 +199,58 @@ async fn a_node_killed_with_two_batches_under_way_leaves_nobody_half_erased() {
     .unwrap();
     assert_eq!((records, subjects, least, most), (1500, 1500, 4, 4), "a record each, of everything that went");
 }
+
+/// A server of its own, where nobody else is at work: two batches at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_of_marking_that_ends_between_its_commits_loses_nobody_and_marks_nobody_twice() {
+    let server = own_server();
+    for killed in [true, false] {
+        let (db, keys) = (empty_database_on(&server).await, TempDir::new());
+        ebb::pg::migrate(&db.open()).await.unwrap();
+        // Whose commit comes second, after one that was under way beside it, stays in it.
+        db.execute(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz, due timestamptz);
+             INSERT INTO users SELECT n, CASE WHEN n <= 12000 THEN now() END FROM generate_series(1, 12100) n;
+             CREATE TABLE ledger (tx xid8, seen pg_snapshot, rows bigint);
+             CREATE TABLE slow (); INSERT INTO slow DEFAULT VALUES;
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO public.ledger SELECT pg_current_xact_id(), pg_current_snapshot(), count(*) FROM now_so; RETURN NULL; END $$;
+             CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 PERFORM pg_sleep(600) FROM public.slow WHERE EXISTS (SELECT FROM public.ledger mine JOIN public.ledger other
+                     ON other.tx <> mine.tx AND NOT pg_visible_in_snapshot(other.tx, mine.seen) WHERE mine.tx = pg_current_xact_id());
+                 RETURN NULL; END $$;
+             CREATE TRIGGER note AFTER UPDATE ON users REFERENCING NEW TABLE AS now_so FOR EACH STATEMENT EXECUTE FUNCTION note();
+             CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger();
+             ANALYZE",
+        )
+        .await;
+        let audit = apply(&db, &keys, json!({ "mirror": { "due": "due" }, "batch": { "timeout": "5m" } })).await;
+        let boot = |name: &str| Node::spawn(ebb_bin(), db.url(), &(config(name, "1s") + &audit), &["run"]);
+        let mut node = boot("first");
+        let between = "SELECT count(*) = 1 FROM pg_stat_activity
+            WHERE application_name LIKE 'ebb/first/mark/%' AND wait_event = 'PgSleep' AND query ILIKE 'COMMIT%'";
+        eventually(SOON, || async { db.scalar(between).await }).await;
+        let marked: i64 = db.scalar("SELECT count(*) FROM ebb.deletion").await;
+        assert!(0 < marked && marked < 12000, "one of the two has ended: {marked}");
+        if killed {
+            node.kill9();
+        }
+        db.execute("DELETE FROM slow").await;
+        db.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'ebb/first/mark/%'",
+        )
+        .await;
+        let node = if killed { boot("next") } else { node };
+        let done = "SELECT (SELECT count(*) FROM ebb.deletion) = 12000
+            AND NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running' AND node <> 'first')";
+        eventually(SOON, || async { db.scalar(done).await }).await;
+        stop(node).await;
+        let once = "SELECT count(*) = 12000 AND count(DISTINCT d.subject_id) = 12000 FROM users u JOIN ebb.deletion d
+            ON d.subject_id = u.id::text AND d.state = 'pending' AND d.deleted_at = u.deleted_at AND d.due_at = u.due";
+        assert!(db.scalar::<bool>(once).await, "everybody has one deletion, and its due time");
+        let written: i64 = db.scalar("SELECT sum(rows)::int8 FROM ledger").await;
+        let recorded: i64 = db.scalar("SELECT sum(rows)::int8 FROM ebb.audit WHERE action = 'mark'").await;
+        let counted: i64 = db.scalar("SELECT sum(rows)::int8 FROM ebb.run WHERE chore = 'mark'").await;
+        assert_eq!((written, recorded, counted), (12_000, 12_000, 12_000), "nobody was marked twice");
+    }
+}

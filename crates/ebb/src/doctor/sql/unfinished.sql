@@ -1,5 +1,5 @@
 -- What was begun on a table (adopting, splitting, the way back) while no session is at it; where rows are refused from some
--- moment on meanwhile, that moment, and whether it is less than two days away. Read only.
+-- moment on meanwhile, that moment, and whether it is less than two days away; of a split, whether writers write to the parts, too. Read only.
 SELECT a.relation, 'adopt' AS what, a.state, CASE WHEN a.state = 'adopting' AND a.step > 0 THEN a.plan ->> 'bound' END AS refuses_from,
        COALESCE(a.state = 'adopting' AND a.step > 0
            AND ebb.now() AT TIME ZONE ebb.partition_zone(a.plan ->> 'kind', a.plan ->> 'zone') > (a.plan ->> 'bound')::timestamp - interval '2 days', false) AS near
@@ -7,7 +7,8 @@ FROM ebb.adoption a
 WHERE a.state IN ('adopting', 'rolling back')
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity s WHERE s.pid = a.holder_pid AND s.backend_start = a.holder_start)
 UNION ALL
-SELECT p.relation, 'split', p.state, NULL, false
+SELECT p.relation, 'split', p.state, NULL,
+       COALESCE(p.state = 'splitting' AND (p.plan ->> 'twofold')::boolean AND (p.plan ->> 'locks')::boolean, false)
 FROM ebb.split p
 WHERE p.state IN ('splitting', 'abandoning')
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity s WHERE s.pid = p.holder_pid AND s.backend_start = p.holder_start)

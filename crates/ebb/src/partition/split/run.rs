@@ -118,7 +118,7 @@ fn explained(error: Error, row: &Row) -> Error {
             row.relation
         )),
         Some("EB002") => Error::refused(error.to_string()).with_hint(format!(
-            "the table is what it was, and the parts would not be like it: let them go, and split it again: ebb partition rollback {}",
+            "the table is what it was, and the parts would not be like it: undo that and split again, or let the parts go: ebb partition rollback {}",
             row.relation
         )),
         Some("42883") => error.with_hint(format!(

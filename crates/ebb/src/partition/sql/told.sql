@@ -10,6 +10,7 @@ UNION ALL
 SELECT 'row-level security is forced upon its owner, so what stands in for the unique keys would not see every row'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles r ON r.oid = c.relowner
 WHERE c.oid = $1::int8::oid AND c.relrowsecurity AND c.relforcerowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls
+  AND EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = c.oid AND x.indisunique)
 UNION ALL
 SELECT DISTINCT pg_catalog.format('publication %s would send every row that moves back a second time', quote_ident(p.pubname))
 FROM pg_catalog.pg_class c

@@ -12,7 +12,7 @@ use crate::audit::Moment;
 use crate::gate::{self, Held};
 use crate::pg::Ident;
 use crate::retain::look;
-use crate::retain::store::rows::{self, Doomed, RootRow, Rows};
+use crate::retain::store::rows::{self, Doomed, RootRow};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Column, Edge, Kept};
 use crate::spine::batch::Batch;
@@ -164,7 +164,7 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         self.sharers(connection, &roots, &mut others).await?;
         if tree.leads_back() {
-            let reached = look::collect(connection, tree, roots, false).await?.swap_remove(0);
+            let reached = look::along(connection, tree, roots).await?;
             for at in ready.len()..reached.len() {
                 let id = rows::id_text(&reached.row(at)[..root.key.len()]);
                 let why = "a subject that may not go yet would go along with it".to_owned();
@@ -242,11 +242,6 @@ impl Erase {
         Ok((ready, left_out))
     }
 
-    /// Every way to rows that go with a subject or are changed because of it.
-    fn paths(&self) -> Vec<(Vec<&Edge>, Rows)> {
-        self.compiled.tree.paths(|edge| self.compiled.sets.contains_key(&edge))
-    }
-
     /// Whether these subjects have more rows, of all kinds, than one transaction may take.
     pub(super) async fn too_many(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<bool> {
         if ready.is_empty() {
@@ -258,7 +253,7 @@ impl Erase {
         let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
         if found <= LARGE {
             rows::as_role(connection, self.compiled.role.as_ref()).await?;
-            found += rows::count_up_to(connection, tree, &self.paths(), &roots, LARGE + 1).await?;
+            found += look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await?;
             rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         }
         Ok(found > LARGE)

@@ -1,6 +1,6 @@
 //! The look at what came late, as a phase of erasing: after everything that is due.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use sqlx::PgConnection;
@@ -22,11 +22,12 @@ impl Erase {
             return Ok(0);
         };
         let horizon = last.horizon;
+        let written: BTreeSet<i64> = found.iter().flat_map(|link| link.writers.iter().copied()).collect();
         self.progress.after_late = (horizon, last.id);
         let (roots, opened) = late::open(&self.key, &self.policy, &self.compiled.tree, &found);
         let connection = batch.connection();
         rows::savepoint(connection).await?;
-        match self.take_late(connection, roots, horizon).await {
+        match self.take_late(connection, roots, (horizon, &written)).await {
             Ok(taken) => {
                 rows::end_savepoint(connection, true).await?;
                 store::late::forget(connection, &opened).await?;
@@ -52,7 +53,7 @@ impl Erase {
         &self,
         connection: &mut PgConnection,
         roots: Doomed,
-        horizon: i64,
+        (horizon, written): (i64, &BTreeSet<i64>),
     ) -> Result<BTreeMap<usize, i64>> {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let theirs = late::taken_over(connection, &self.compiled, &roots).await?;
@@ -65,7 +66,7 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (taken, _) = self.remove(connection, &tree, &doomed, true).await?;
+        let (taken, _) = self.remove(connection, &tree, &doomed, Some(written)).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &[]).await?;

@@ -4,6 +4,7 @@
 //! that fails is found by halving, recorded, and passed by.
 
 mod check;
+mod circle;
 mod late;
 mod pair;
 mod parts;
@@ -52,6 +53,9 @@ struct Erase {
     progress: Progress,
     /// A single subject took longer than a statement may: the next batch takes it in parts.
     slow: Option<Candidate>,
+    /// How many rows a part may take.
+    part_rows: u64,
+    parting: bool,
     attempting: Option<Candidate>,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
@@ -59,6 +63,8 @@ struct Erase {
     rows_each: f64,
     /// Where the run was before the batch chose.
     chosen_after: Place,
+    /// Whoever waits by what this run has found: where it goes back, they are not met again.
+    waiting: BTreeSet<Uuid>,
     /// The batch took fewer than it had chosen.
     short: bool,
     /// Another batch is under way beside it.
@@ -100,6 +106,8 @@ struct Done {
 struct Gone {
     tables: BTreeMap<usize, i64>,
     unlinked: BTreeMap<usize, i64>,
+    /// Who changed rows that do not say so by their values.
+    writers: BTreeSet<i64>,
     /// Events of it that were still to come.
     cancelled: i64,
     copied: Vec<Copied>,
@@ -118,18 +126,30 @@ impl Erase {
             copier: copier.map(Arc::new),
             progress: Progress::default(),
             slow: None,
+            part_rows: LARGE,
+            parting: false,
             attempting: None,
             held: Vec::new(),
             rows_each: 1.0,
             chosen_after: None,
+            waiting: BTreeSet::new(),
             short: false,
             paired: false,
+        }
+    }
+
+    /// A statement took longer than it may: whoever was alone in it goes in parts, and parts are smaller.
+    fn took_too_long(&mut self) {
+        self.slow = self.attempting.take();
+        if std::mem::take(&mut self.parting) {
+            self.part_rows = (self.part_rows / 8).max(1);
         }
     }
 
     /// What comes first in every transaction: the gate, the bounds, and a look whether the tables are what they were.
     async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
         self.attempting = None;
+        self.parting = false;
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
@@ -184,13 +204,14 @@ impl Erase {
     async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
         let size = batch.size.min(fit as u64).max(1);
-        let found =
+        let mut found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.chosen_after = self.progress.after;
         self.progress.due_done = (found.len() as u64) < size;
         if let Some(last) = found.last() {
             self.progress.after = Some((last.due_at, last.id));
         }
+        found.retain(|found| !self.waiting.contains(&found.id));
         Ok(found)
     }
 
@@ -316,6 +337,9 @@ impl Erase {
     async fn note_trouble(&mut self, connection: &mut PgConnection, some: &[Ready], error: &Error) -> Result<()> {
         for one in some {
             let id = one.candidate.id;
+            if error.is_refused() || error.is_contended() {
+                self.waiting.insert(id);
+            }
             if error.is_refused() {
                 store::note_waiting(connection, &[id], &[Some(error.to_string())], &[None]).await?;
                 continue;
@@ -361,8 +385,7 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let again = ready.iter().any(|ready| ready.look.is_claimed());
-        let (mut taken, unlinked) = self.remove(connection, tree, &doomed, again).await?;
+        let (mut taken, unlinked) = self.remove(connection, tree, &doomed, written(ready).as_ref()).await?;
         self.nothing_left(connection, ready, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let deletions: Vec<Uuid> = ready.iter().map(|ready| ready.candidate.id).collect();
@@ -376,6 +399,7 @@ impl Erase {
         for ((node, subject), rows) in &unlinked.counts {
             gone[*subject as usize].unlinked.insert(*node, *rows);
         }
+        gone.iter_mut().for_each(|gone| gone.writers = unlinked.writers.clone());
         let roots: i64 = gone.iter().filter_map(|gone| gone.tables.get(&0)).sum();
         if roots != doomed[0].len() as i64 {
             return Err(Error::failed("a row of a subject is still there: a trigger keeps it"));
@@ -412,21 +436,21 @@ impl Erase {
         store::forget_along(connection, &self.policy, &along).await
     }
 
-    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked. `again`: some of it may have
-    /// been done before.
+    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked. `written`: some of it was done
+    /// before, by these transactions where the rows do not say so.
     async fn remove(
         &self,
         connection: &mut PgConnection,
         tree: &Tree,
         doomed: &[Doomed],
-        again: bool,
+        written: Option<&BTreeSet<i64>>,
     ) -> Result<(Taken, Taken)> {
         let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
         for component in tree.order.iter().rev() {
             for node in component {
                 for (at, edge) in tree.onto(*node).filter(|_| !doomed[*node].is_empty()) {
                     if let Some(set) = self.compiled.sets.get(&at) {
-                        self.unlink(connection, (edge, set), &doomed[*node], (again, None), &mut unlinked).await?;
+                        self.unlink(connection, (edge, set), &doomed[*node], (written, None), &mut unlinked).await?;
                     }
                 }
             }
@@ -456,28 +480,32 @@ impl Erase {
         Ok((taken, unlinked))
     }
 
-    /// Ends links behind an edge, all of them or so many; where a trigger may keep a row as it is, none may be. `again`: some
-    /// may have been ended before. Returns how many there were.
+    /// Ends links behind an edge, all of them or so many; where a trigger may keep a row as it is, none may be. `written`: some
+    /// were ended before. Returns how many there were.
     async fn unlink(
         &self,
         connection: &mut PgConnection,
-        (edge, set): (&Edge, &Set),
+        (whole, set): (&Edge, &Set),
         parents: &Doomed,
-        (again, limit): (bool, Option<u64>),
+        (written, limit): (Option<&BTreeSet<i64>>, Option<u64>),
         unlinked: &mut Taken,
     ) -> Result<i64> {
-        let (tree, narrowed) =
-            (&self.compiled.tree, set.unset.as_ref().filter(|_| again).map(|left| edge.narrowed(left)));
-        let edge = narrowed.as_ref().unwrap_or(edge);
+        let tree = &self.compiled.tree;
+        let left = |written: &BTreeSet<i64>| set.unset.clone().unwrap_or_else(|| rows::not_written_by(written));
+        let narrowed = written.map(|written| whole.narrowed(&left(written)));
+        let edge = narrowed.as_ref().unwrap_or(whole);
         if !tree.nodes[edge.child].updates_hindered {
             return rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await;
         }
         let before = rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?;
         let changed = rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await?;
         let wanted = limit.map_or(before, |limit| before.min(limit as i64));
-        let left = match narrowed.is_some() {
-            true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
-            false => before - wanted,
+        let left = match written {
+            Some(written) => {
+                let still = whole.narrowed(&left(&(written | &unlinked.writers)));
+                rows::count_distinct(connection, tree, &[(&still, parents)], Rows::Stay, &[]).await?
+            }
+            None => before - wanted,
         };
         match changed < wanted || left > before - wanted {
             true => Err(kept(&tree.nodes[edge.child])),
@@ -514,6 +542,12 @@ impl Erase {
 /// Whose data it was, for whoever has the key and the id.
 pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
     key.pseudonym(format!("{policy}\0{id}").as_bytes())
+}
+
+/// Who changed rows of these subjects that do not say so by their values; none where nothing of them was done before.
+fn written(ready: &[Ready]) -> Option<BTreeSet<i64>> {
+    let claimed = ready.iter().any(|ready| ready.look.is_claimed());
+    claimed.then(|| ready.iter().flat_map(|ready| ready.look.writers.iter().copied()).collect())
 }
 
 fn kept(node: &Node) -> Error {

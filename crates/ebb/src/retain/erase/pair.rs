@@ -101,7 +101,7 @@ impl Chore for Pair {
         }
         match error.sqlstate().as_deref() {
             Some("57014") => {
-                self.one.slow = self.one.attempting.take();
+                self.one.took_too_long();
                 Recovery::Smaller
             }
             _ if error.is_contended() => Recovery::Smaller,

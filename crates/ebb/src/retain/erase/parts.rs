@@ -3,33 +3,56 @@
 //! transaction may; what it took is counted with the deletion, so that a process that dies leaves the rest, and nothing
 //! else, to whoever runs next.
 
+use std::collections::BTreeSet;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Erase, LARGE, Ready, kept, roots};
+use super::{Erase, Ready, kept, roots, written};
 use crate::Result;
 use crate::retain::compile::Set;
 use crate::retain::snapshot::Gone;
 use crate::retain::store;
 use crate::retain::store::rows::{self, Doomed, Taken};
-use crate::retain::tree::{Edge, EdgeAction, Tree};
+use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
 
 /// What one part may still take, and what it took.
-struct Part {
-    budget: u64,
+pub(super) struct Part {
+    pub(super) budget: u64,
+    most: u64,
     /// Whose part it is, by position.
     deletions: Vec<Uuid>,
     taken: Taken,
     unlinked: Taken,
+    /// Who changed rows before that do not say so by their values.
+    written: BTreeSet<i64>,
 }
 
 impl Part {
-    fn spend(&mut self, rows: i64) {
+    /// The subjects' own rows may go in the same transaction, after the last part.
+    fn of(group: &[Ready], rows: u64, copying: bool) -> Self {
+        let most = rows.saturating_sub(group.len() as u64).max(rows.div_ceil(2));
+        Self {
+            budget: most,
+            most,
+            deletions: group.iter().map(|ready| ready.candidate.id).collect(),
+            taken: Taken::copying(copying),
+            unlinked: Taken::default(),
+            written: written(group).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn spend(&mut self, rows: i64) {
         self.budget = self.budget.saturating_sub(rows.unsigned_abs());
+    }
+
+    /// Nothing was done in it yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.budget == self.most
     }
 }
 
@@ -52,12 +75,8 @@ impl Erase {
             return Ok(0);
         }
         let connection = batch.connection();
-        let mut part = Part {
-            budget: LARGE,
-            deletions: group.iter().map(|ready| ready.candidate.id).collect(),
-            taken: Taken::copying(self.copier.is_some()),
-            unlinked: Taken::default(),
-        };
+        self.parting = true;
+        let mut part = Part::of(&group, self.part_rows, self.copier.is_some());
         for ready in &group {
             let id = &ready.candidate.subject_id;
             let forgotten = store::forget_some_events(connection, &self.policy, id, part.budget).await?;
@@ -69,7 +88,7 @@ impl Erase {
         rows::savepoint(connection).await?;
         let top = roots(&group, self.compiled.tree.nodes[0].read.len());
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        match self.descend(connection, 0, &top, &mut part, 0).await {
+        match self.empty(connection, &top, &mut part).await {
             Ok(emptied) => {
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
                 rows::end_savepoint(connection, true).await?;
@@ -106,11 +125,12 @@ impl Erase {
             all
         });
         let mut gone = Vec::new();
+        let writers: Vec<i64> = part.unlinked.writers.iter().copied().collect();
         for (at, ready) in group.iter().enumerate() {
             let (taken, unlinked) = (by_table(&part.taken, at), by_table(&part.unlinked, at));
             let deletion = ready.candidate.id;
             if !taken.is_empty() || !unlinked.is_empty() {
-                store::add_rows(connection, deletion, &taken.into(), &unlinked.into()).await?;
+                store::add_rows(connection, deletion, &taken.into(), &unlinked.into(), &writers).await?;
             }
             let rows = self.named(std::mem::take(&mut copied[at]));
             if !rows.is_empty() {
@@ -128,15 +148,20 @@ impl Erase {
         let ids: Vec<Uuid> = group.iter().map(|ready| ready.candidate.id).collect();
         for look in store::recheck(connection, &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await? {
             if let Some(ready) = group.iter_mut().find(|ready| ready.candidate.id == look.id) {
-                (ready.look.parts, ready.look.unlinked) = (look.parts, look.unlinked);
+                (ready.look.parts, ready.look.unlinked, ready.look.writers) = (look.parts, look.unlinked, look.writers);
             }
         }
         Ok(group)
     }
 
-    /// Empties what refers to some rows of a node, within the budget. Tables in a circle are left to the end, which
-    /// takes them together. Whether nothing is left there.
-    fn descend<'a>(
+    /// Empties, within the budget, what hangs on the subjects. Whether nothing is left but what goes with their own rows.
+    async fn empty(&self, connection: &mut PgConnection, top: &Doomed, part: &mut Part) -> Result<bool> {
+        Ok(self.descend(connection, 0, top, part, 0).await? && self.part_subjects(connection, top, part).await?)
+    }
+
+    /// Empties what refers to some rows of a node, within the budget; of a circle that it is in, only what hangs on that.
+    /// Whether nothing is left there.
+    pub(super) fn descend<'a>(
         &'a self,
         connection: &'a mut PgConnection,
         node: usize,
@@ -147,20 +172,21 @@ impl Erase {
         async move {
             let tree = &self.compiled.tree;
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
-            for (at, edge) in tree.onto(node).filter(|(_, edge)| edge.child != node) {
+            for (at, edge) in tree.onto(node) {
                 if let Some(set) = self.compiled.sets.get(&at) {
-                    self.unlink_part(connection, (edge, set), rows, part, depth).await?;
+                    self.unlink_part(connection, (edge, set), rows, part).await?;
                 }
                 if part.budget == 0 {
                     return Ok(false);
                 }
-                if edge.action != EdgeAction::Delete || in_circle(tree, edge.child) {
+                if edge.action != EdgeAction::Delete || tree.circles(node, edge.child) {
                     continue;
                 }
                 self.spares_behind(connection, edge, rows).await?;
-                let emptied = match tree.nodes[edge.child].inner {
-                    false => self.take_through(connection, edge, rows, part).await?,
-                    true => self.take_inner(connection, edge, rows, part, depth).await?,
+                let emptied = match (tree.nodes[edge.child].inner, tree.circle(edge.child)) {
+                    (false, _) => self.take_through(connection, edge, rows, part).await?,
+                    (true, None) => self.take_inner(connection, edge, rows, part, depth).await?,
+                    (true, Some(circle)) => self.take_circle(connection, (edge, circle), rows, part, depth).await?,
                 };
                 if !emptied {
                     return Ok(false);
@@ -171,26 +197,18 @@ impl Erase {
         .boxed()
     }
 
-    /// Ends links behind an edge, within the budget where it can be told which are left. What belongs to rows that go now has
-    /// to be unlinked before them in any case.
+    /// Ends links behind an edge, within the budget.
     async fn unlink_part(
         &self,
         connection: &mut PgConnection,
         (edge, set): (&Edge, &Set),
         rows: &Doomed,
         part: &mut Part,
-        depth: usize,
     ) -> Result<()> {
-        if set.unset.is_none() {
-            if depth > 0 {
-                let changed = self.unlink(connection, (edge, set), rows, (true, None), &mut part.unlinked).await?;
-                part.spend(changed);
-            }
-            return Ok(());
-        }
         loop {
-            let limit = Some(part.budget);
-            let changed = self.unlink(connection, (edge, set), rows, (true, limit), &mut part.unlinked).await?;
+            let how = (Some(&part.written), Some(part.budget));
+            let changed = self.unlink(connection, (edge, set), rows, how, &mut part.unlinked).await?;
+            part.written.extend(&part.unlinked.writers);
             part.spend(changed);
             if part.budget == 0 || edge.distinct || changed == 0 {
                 return Ok(());
@@ -238,26 +256,31 @@ impl Erase {
                 return Ok(false);
             }
             some.truncate(part.budget as usize);
-            let gone = rows::delete_rows(connection, tree, &[(edge.child, &some)], &mut part.taken).await?;
-            if gone == 0 {
-                return Err(kept(&tree.nodes[edge.child]));
-            }
-            if tree.nodes[edge.child].subjects_of.is_some() {
-                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-                self.forget_along(connection, edge.child, &some, &part.deletions).await?;
-                rows::as_role(connection, self.compiled.role.as_ref()).await?;
-            }
-            part.spend(gone);
+            self.take_rows(connection, &[(edge.child, &some)], part).await?;
             if part.budget == 0 {
                 return Ok(false);
             }
         }
     }
-}
 
-/// Whether a table is one of several that refer to each other, or refers to itself.
-fn in_circle(tree: &Tree, node: usize) -> bool {
-    let deletes = |edge: &Edge| edge.child == node && edge.parent == node && edge.action == EdgeAction::Delete;
-    tree.order.iter().any(|component| component.len() > 1 && component.contains(&node))
-        || tree.edges.iter().any(deletes)
+    /// Deletes rows on which nothing else hangs, in one statement.
+    pub(super) async fn take_rows(
+        &self,
+        connection: &mut PgConnection,
+        rows: &[(usize, &Doomed)],
+        part: &mut Part,
+    ) -> Result<()> {
+        let tree = &self.compiled.tree;
+        let gone = rows::delete_rows(connection, tree, rows, &mut part.taken).await?;
+        if gone == 0 {
+            return Err(kept(&tree.nodes[rows[0].0]));
+        }
+        part.spend(gone);
+        for (node, rows) in rows.iter().filter(|(node, _)| tree.nodes[*node].subjects_of.is_some()) {
+            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+            self.forget_along(connection, *node, rows, &part.deletions).await?;
+            rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        }
+        Ok(())
+    }
 }

@@ -1,7 +1,7 @@
 //! What stays of an erasure: a record for each subject, without anything that was erased, and a sealed copy where the
 //! policy asks for one; in the transaction that erases.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -79,7 +79,8 @@ impl Erase {
         let (claim, run) = (batch.claim.clone(), batch.run);
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
         store::record_erasures(batch.connection(), about, (run, &claim.node), &erasures).await?;
-        store::close_erased(batch.connection(), &ids, &counts).await?;
+        let writers: BTreeSet<i64> = done.iter().flat_map(|done| done.gone.writers.iter().copied()).collect();
+        store::close_erased(batch.connection(), &ids, &counts, &Vec::from_iter(writers)).await?;
         Ok(mine.unsigned_abs())
     }
 

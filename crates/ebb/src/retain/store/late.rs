@@ -12,6 +12,8 @@ pub(crate) struct LateLink {
     pub(crate) deletion: Uuid,
     pub(crate) horizon: i64,
     pub(crate) sealed: Vec<u8>,
+    /// Who changed rows of it that do not say so by their values.
+    pub(crate) writers: Vec<i64>,
 }
 
 pub(crate) async fn add(

@@ -79,6 +79,8 @@ pub(crate) struct Look {
     pub(crate) parts: Value,
     /// What was only unlinked before, by table.
     pub(crate) unlinked: Value,
+    /// The transactions that changed rows of it that do not say so by their values.
+    pub(crate) writers: Vec<i64>,
     pub(crate) warned_at: Option<Moment>,
     /// Why it counts as unwarned, where its policy warns.
     pub(crate) unwarned: Option<String>,
@@ -120,9 +122,14 @@ pub(crate) async fn close_restored(connection: &mut PgConnection, ids: &[Uuid]) 
     Ok(())
 }
 
-pub(crate) async fn close_erased(connection: &mut PgConnection, ids: &[Uuid], rows: &[i64]) -> Result<()> {
+pub(crate) async fn close_erased(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+    rows: &[i64],
+    writers: &[i64],
+) -> Result<()> {
     if !ids.is_empty() {
-        sql!("close_erased").bind(ids).bind(rows).execute(connection).await?;
+        sql!("close_erased").bind(ids).bind(rows).bind(writers).execute(connection).await?;
     }
     Ok(())
 }
@@ -140,8 +147,14 @@ pub(crate) async fn claimed(
     Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
 }
 
-pub(crate) async fn add_rows(connection: &mut PgConnection, id: Uuid, parts: &Value, unlinked: &Value) -> Result<()> {
-    sql!("add_rows").bind(id).bind(parts).bind(unlinked).execute(connection).await?;
+pub(crate) async fn add_rows(
+    connection: &mut PgConnection,
+    id: Uuid,
+    parts: &Value,
+    unlinked: &Value,
+    writers: &[i64],
+) -> Result<()> {
+    sql!("add_rows").bind(id).bind(parts).bind(unlinked).bind(writers).execute(connection).await?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::pg::Ident;
 use crate::policy::ChildAction;
 use crate::retain::graph::{ForeignKey, OnDelete};
-use crate::retain::keeper::Keeper;
+use crate::retain::keeper::{self, Keeper};
 
 impl<'a> Builder<'a> {
     /// Rows that policies of their own keep longer stay, without their link: all of them where they are subjects, otherwise
@@ -60,7 +60,9 @@ impl<'a> Builder<'a> {
             None => ("they stay", (ChildAction::Nullify, None)),
             Some(stays) => {
                 let condition = stays.join(" OR ");
-                let kept = Kept { policy: policy.clone(), condition, columns: idents(&nullable) };
+                let never =
+                    keeper::never(&wishes.keepers.iter().filter(|keeper| keeper.table == child).collect::<Vec<_>>());
+                let kept = Kept { policy: policy.clone(), condition, columns: idents(&nullable), never };
                 ("those stay until then", (wish, Some(kept)))
             }
         };

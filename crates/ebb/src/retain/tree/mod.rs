@@ -81,6 +81,8 @@ pub(crate) struct Edge {
     pub(crate) only: Option<String>,
     /// Values that tell parents apart: otherwise two subjects may share one.
     pub(crate) distinct: bool,
+    /// Columns of a foreign key that may become null: it can be ended before its rows go.
+    pub(crate) nullable: Vec<Ident>,
     loose: bool,
 }
 
@@ -92,6 +94,8 @@ pub(crate) struct Kept {
     pub(crate) condition: String,
     /// The link's columns that become null.
     pub(crate) columns: Vec<Ident>,
+    /// What is true of those that no policy will take at any time.
+    pub(crate) never: Option<String>,
 }
 
 impl Edge {
@@ -273,6 +277,7 @@ impl<'a> Builder<'a> {
                 kept,
                 only: None,
                 distinct,
+                nullable: Vec::new(),
                 loose: true,
                 action,
             };
@@ -374,7 +379,8 @@ impl<'a> Builder<'a> {
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
-        let nullable = key.child_columns.iter().any(|name| table.column(name).is_some_and(|column| !column.not_null));
+        let may_be_null = |name: &&String| table.column(name).is_some_and(|column| !column.not_null);
+        let nullable: Vec<Ident> = key.child_columns.iter().filter(may_be_null).map(Ident::new).collect();
         let edge = Edge {
             key: Some(key.name.clone()),
             child: self.node(key.child),
@@ -386,7 +392,8 @@ impl<'a> Builder<'a> {
             kept,
             only: None,
             distinct: true,
-            loose: key.deferrable || nullable,
+            loose: key.deferrable || !nullable.is_empty(),
+            nullable,
             action,
         };
         self.add(edge)
@@ -444,11 +451,38 @@ impl<'a> Builder<'a> {
                 self.refuse(&relation, message, Some(fix));
             }
         }
+        for component in &order {
+            self.inseparable(component)?;
+        }
         let mut nodes = Vec::new();
         for (at, oid) in self.nodes.clone().into_iter().enumerate() {
             nodes.push(self.make_node(at, oid)?);
         }
         Ok(Tree { nodes, edges: self.edges, order, findings: self.findings })
+    }
+
+    /// Names a circle whose rows cannot be parted: no column of it may become null before they go.
+    fn inseparable(&mut self, component: &[usize]) -> Result<()> {
+        let inside = |edge: &&Edge| component.contains(&edge.child) && component.contains(&edge.parent);
+        let inside = self.edges.iter().filter(|edge| edge.action == EdgeAction::Delete).filter(inside);
+        let inside: Vec<&Edge> = inside.collect();
+        let subjects = inside.iter().filter(|edge| edge.child == 0);
+        let bound = match component.contains(&0) {
+            true => subjects.clone().any(|edge| edge.nullable.is_empty()),
+            false => !inside.is_empty() && inside.iter().all(|edge| edge.nullable.is_empty()),
+        };
+        if bound {
+            let table = self.table(self.nodes[component[0]])?.relation.label();
+            let names: BTreeSet<&str> = inside.iter().filter_map(|edge| edge.key.as_deref()).collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let message = format!(
+                "rows that refer to each other in a circle through {} go in one transaction, however many: no column of it may be null",
+                names.join(", ")
+            );
+            let fix = Some("ALTER TABLE … ALTER COLUMN … DROP NOT NULL lets them go in parts".to_owned());
+            self.findings.push(Finding { refuses: false, table, message, fix });
+        }
+        Ok(())
     }
 
     fn make_node(&mut self, at: usize, oid: u32) -> Result<Node> {
@@ -587,6 +621,18 @@ impl Tree {
     pub(crate) fn shared_links(&self) -> impl Iterator<Item = &Edge> {
         let shared = |edge: &&Edge| edge.key.is_none() && !edge.distinct && edge.action != EdgeAction::Keep;
         self.edges.iter().filter(shared)
+    }
+
+    /// The tables that a table refers to in a circle, itself among them; none where it is in no circle.
+    pub(crate) fn circle(&self, node: usize) -> Option<&[usize]> {
+        let to_itself = |(_, edge): (usize, &Edge)| edge.parent == node && edge.action == EdgeAction::Delete;
+        let component = self.order.iter().find(|component| component.contains(&node))?;
+        (component.len() > 1 || self.into(node).any(to_itself)).then_some(component)
+    }
+
+    /// Whether two tables are in the same circle.
+    pub(crate) fn circles(&self, one: usize, other: usize) -> bool {
+        self.circle(one).is_some_and(|circle| circle.contains(&other))
     }
 
     /// Whether subjects hang on each other.

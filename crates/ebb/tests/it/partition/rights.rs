@@ -274,6 +274,15 @@ async fn one_table_that_goes_back_leaves_a_publication_as_the_other_needs_it() {
     );
     assert_eq!(ebb.db.scalar::<String>(&sent).await, "a,b", "no partition is sent under its own name");
     over(&ebb, "public.a").await;
+    if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() >= "150000" {
+        let of_schema = "CREATE SCHEMA o; CREATE TABLE o.p (id int) PARTITION BY RANGE (id); CREATE TABLE o.p_1 PARTITION OF o.p FOR VALUES FROM (1) TO (2);
+            CREATE TABLE public.c (LIKE public.a INCLUDING ALL); CREATE PUBLICATION mixed FOR TABLE public.c";
+        ebb.db.execute(of_schema).await;
+        adopted(&ebb, &request("public.c")).await;
+        ebb.db.execute("ALTER PUBLICATION mixed ADD TABLES IN SCHEMA o").await;
+        back(&ebb, "public.c").await.unwrap();
+        assert_eq!(ebb.db.scalar::<String>(&sent.replace(&publication, "mixed")).await, "c,p");
+    }
 }
 
 #[tokio::test]
@@ -331,6 +340,17 @@ async fn what_stands_in_for_a_key_is_not_blinded_by_forced_row_security() {
     ebb.db.execute("ALTER TABLE public.t NO FORCE ROW LEVEL SECURITY").await;
     assert_eq!(back(&ebb, "public.t").await.unwrap(), RolledBack::Back(1));
     over(&ebb, "public.t").await;
+    // Where no key is unique nothing stands in for one.
+    ebb.db
+        .execute(&format!(
+            "CREATE TABLE public.u (id int, created_at timestamptz NOT NULL); ALTER TABLE public.u OWNER TO {owner};
+             ALTER TABLE public.u ENABLE ROW LEVEL SECURITY; ALTER TABLE public.u FORCE ROW LEVEL SECURITY"
+        ))
+        .await;
+    adopted(&ebb, &request("public.u")).await;
+    ebb.db.execute("INSERT INTO public.u VALUES (1, '2027-01-05')").await;
+    assert_eq!(back(&ebb, "public.u").await.unwrap(), RolledBack::Back(1));
+    over(&ebb, "public.u").await;
     ebb.db.execute(&format!("DROP OWNED BY {owner}; DROP ROLE {owner}")).await;
 }
 

@@ -50,6 +50,10 @@ async fn a_row_stays_until_its_own_term_is_over_and_what_hangs_on_it_too() {
     set_override(&mut tx, "orders", "t2", &long, false, "test").await.unwrap();
     tx.commit().await.unwrap();
     due(&ebb).await;
+    // Two of those that stay are open, and its policy takes only what is closed.
+    let plan = ebb.engine.plan(&[]).await.unwrap();
+    let tree = plan.trees.iter().find(|tree| tree.policy == "users").unwrap();
+    assert_eq!(tree.left, [("public.orders".to_owned(), "orders".to_owned(), 2)]);
     let mut tx = ebb.engine.database().read().await.unwrap();
     let shown = show(&mut tx, "users", "1").await.unwrap();
     tx.commit().await.unwrap();
@@ -117,6 +121,26 @@ async fn a_shorter_policy_keeps_nothing_and_a_link_that_cannot_end_is_refused() 
     ebb.db.execute("ALTER TABLE orders ALTER COLUMN user_id SET NOT NULL").await;
     let refused = ebb.try_apply(&format!("{}{}", orders("365d", ""), users(""))).await.unwrap_err();
     assert!(refused.to_string().contains("policy orders keeps its rows for 365d by a time of their own"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_plan_names_the_term_that_decides() {
+    for (own, named, term) in [
+        (orders("365d", ""), false, "365d"),
+        (orders("365d", "floor = \"30d\"\nbasis = \"tax\""), false, "365d"),
+        (orders("60d", "floor = \"30d\"\nbasis = \"tax\""), false, "30d"),
+        (orders("365d", "floor = \"30d\"\nbasis = \"tax\""), true, "30d"),
+    ] {
+        let ebb = Ebb::with(TABLES).await;
+        let children = "children = [{ table = \"orders\", column = \"user_id\", action = \"delete\" }]";
+        ebb.apply(&format!("{own}{}", users(if named { children } else { "" }))).await;
+        let plan = ebb.engine.plan(&[]).await.unwrap();
+        let tree = plan.trees.iter().find(|tree| tree.policy == "users").unwrap();
+        let said: Vec<&str> = tree.findings.iter().map(|found| found.message.as_str()).collect();
+        let wanted =
+            format!("policy orders keeps its rows for {term}: those stay until then, and user_id becomes null");
+        assert!(said.contains(&wanted.as_str()), "{own} {named}: {said:?}");
+    }
 }
 
 #[tokio::test]

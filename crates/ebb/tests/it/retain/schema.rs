@@ -42,6 +42,25 @@ async fn a_large_table_without_an_index_is_refused_with_the_statement_that_mends
 }
 
 #[tokio::test]
+async fn a_table_without_an_index_is_named_before_it_has_grown() {
+    let named = async |rows: u32| {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+             CREATE TABLE logs (user_id bigint REFERENCES users ON DELETE CASCADE, note text);
+             INSERT INTO logs SELECT NULL, repeat('x', 100) FROM generate_series(1, {rows})"
+        ))
+        .await;
+        ebb.apply(&users("")).await;
+        let said = |message: &str| message.contains("public.logs has no index on \"user_id\"; when it has grown");
+        let plan = ebb.engine.plan(&[]).await.unwrap();
+        let planned = plan.trees[0].findings.iter().any(|found| !found.refuses && said(&found.message));
+        let report = ebb.engine.doctor(&super::told::questions("")).await.unwrap();
+        (planned, report.findings.iter().any(|found| said(&found.evidence)))
+    };
+    assert_eq!((named(500).await, named(1500).await), ((false, false), (true, true)));
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_is_named() {
     let cases = [
         ("CREATE TABLE a (user_id bigint NOT NULL REFERENCES users ON DELETE SET NULL)", "", "ON DELETE SET NULL would set user_id to null"),

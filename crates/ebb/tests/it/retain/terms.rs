@@ -94,6 +94,38 @@ async fn terms_that_a_column_cannot_have_are_refused_when_they_are_set() {
 }
 
 #[tokio::test]
+async fn what_a_floor_is_counted_from_changes_with_a_reason_only() {
+    let ebb = Ebb::with(
+        "CREATE TABLE pay (id int PRIMARY KEY, at timestamptz NOT NULL, born timestamptz NOT NULL);
+         CREATE INDEX ON pay (at); CREATE INDEX ON pay (born);
+         CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz, made_at timestamptz)",
+    )
+    .await;
+    let pay = |column: &str| {
+        format!(
+            "[[retain]]\nname = \"pay\"\ntable = \"pay\"\ncolumn = \"{column}\"\nolder_than = \"2y\"\nfloor = \"1y\"\n"
+        )
+    };
+    let all = |column: &str, deleted_at: &str| {
+        let users =
+            users("floor = \"40d\"").replace("deleted_at = \"deleted_at\"", &format!("deleted_at = \"{deleted_at}\""));
+        format!("{}{users}", pay(column))
+    };
+    ebb.apply(&all("at", "deleted_at")).await;
+    for (column, deleted_at) in [("born", "deleted_at"), ("at", "made_at")] {
+        let changed = wanted(&all(column, deleted_at)).unwrap();
+        let sure = Consent { confirmed: true, reason: None };
+        let refused = ebb.engine.apply_with(&changed, false, "test", &sure).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("floor"), "{refused}");
+        let why = Consent { confirmed: true, reason: Some("the law changed".into()) };
+        ebb.engine.apply_with(&changed, false, "lawyer", &why).await.unwrap();
+        ebb.engine.apply_with(&wanted(&all("at", "deleted_at")).unwrap(), false, "lawyer", &why).await.unwrap();
+    }
+    let reasons = "SELECT count(*) FROM ebb.audit WHERE action = 'floor' AND details ->> 'reason' = 'the law changed'";
+    assert_eq!(ebb.db.scalar::<i64>(reasons).await, 4);
+}
+
+#[tokio::test]
 async fn a_policy_keeps_its_table_and_a_table_its_floor() {
     let ebb = Ebb::shop("floor = \"40d\"").await;
     ebb.db.execute("CREATE TABLE customers (id bigint PRIMARY KEY, deleted_at timestamptz)").await;

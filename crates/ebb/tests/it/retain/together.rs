@@ -3,10 +3,10 @@
 
 use super::users;
 use super::warn::Shop;
-use crate::harness::{Ebb, options, run_once};
+use crate::harness::{Ebb, execute, options, run_once};
 
 /// What a transaction may take.
-const MOST: i64 = 20_000;
+pub(super) const MOST: i64 = 20_000;
 
 /// Users with letters, and guests who are known by an address alone. A ledger counts what each transaction took or changed.
 const USERS: &str = "
@@ -30,7 +30,7 @@ const GUESTS: &str =
     "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]";
 
 impl Ebb {
-    async fn many(more: &str, sql: &str) -> Self {
+    pub(super) async fn many(more: &str, sql: &str) -> Self {
         let ebb = Self::with(USERS).await;
         ebb.db.execute(sql).await;
         ebb.db.execute("ANALYZE").await;
@@ -38,18 +38,18 @@ impl Ebb {
         ebb
     }
 
-    async fn ids(&self) -> String {
+    pub(super) async fn ids(&self) -> String {
         self.list("id", "users").await
     }
 
-    async fn most_at_once(&self) -> i64 {
+    pub(super) async fn most_at_once(&self) -> i64 {
         self.db
             .scalar("SELECT COALESCE(max(rows), 0)::int8 FROM (SELECT sum(rows) AS rows FROM ledger GROUP BY tx) t")
             .await
     }
 
     /// Why subjects wait, as `ebb status` and others list it.
-    async fn told(&self) -> String {
+    pub(super) async fn told(&self) -> String {
         let mut tx = self.engine.database().read().await.unwrap();
         let waiting = ebb::retain::list_waiting(&mut tx, Some("users"), 100).await.unwrap();
         tx.commit().await.unwrap();
@@ -147,6 +147,24 @@ async fn many_small_subjects_who_go_with_one_are_bounded_too() {
     ebb.once("users").await;
     assert_eq!((ebb.ids().await.as_str(), ebb.erased().await.0), ("6", 305));
     assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn a_group_that_takes_longer_than_a_statement_may_is_claimed_and_goes_in_smaller_parts() {
+    let ebb = Ebb::many(
+        "batch = { rows = 1, pause = \"0s\", timeout = \"2s\" }",
+        "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE; UPDATE users SET by = 1 WHERE id IN (2, 3);
+         INSERT INTO letters SELECT 100 + n, 1 + n % 3 FROM generate_series(1, 30) n;
+         CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.1); RETURN OLD; END';
+         CREATE TRIGGER linger BEFORE DELETE ON letters FOR EACH ROW WHEN (OLD.id > 100) EXECUTE FUNCTION linger()",
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;
+    ebb.db.advance("91 days").await;
+    let run = run_once(&ebb.engine, &["users:erase"]).await.unwrap().runs.remove(0);
+    assert_eq!(run.status, ebb::spine::Status::Success, "{run:?}");
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("6", (5, 5 + 5 + 30)));
+    assert_eq!(ebb.list("id", "letters").await, "6");
 }
 
 #[tokio::test]
@@ -344,4 +362,52 @@ async fn what_would_go_unseen_is_refused_or_named() {
     let tree = plan.trees.iter().find(|tree| tree.policy == "orgs").unwrap();
     let named = |found: &&ebb::retain::Finding| found.message.starts_with("its rows are subjects of policy members");
     assert_eq!(tree.findings.iter().filter(named).count(), 1, "{:?}", tree.findings);
+}
+
+#[tokio::test]
+async fn a_run_ends_where_some_of_those_who_go_together_have_to_wait() {
+    let ebb = Ebb::many(
+        "batch = { rows = 4, pause = \"10ms\" }",
+        "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE;
+         INSERT INTO users SELECT 10 + n, n || '@y', n FROM generate_series(1, 4) n;
+         INSERT INTO letters SELECT 100000 * n + i, 10 + n FROM generate_series(1, 4) n, generate_series(1, 6000) i",
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 4) n").await;
+    ebb.db.advance("1 hour").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', id::text) FROM users WHERE id > 4").await;
+    ebb.db.advance("91 days").await;
+    let mut holder = ebb.client().await;
+    execute(&mut holder, "BEGIN; SELECT FROM letters WHERE id = 100001 FOR UPDATE").await;
+    tokio::time::timeout(crate::harness::SOON, ebb.once("users")).await.expect("the run ends");
+    assert_eq!(ebb.ids().await, "1,11", "whoever the row is of, and nobody else");
+    assert!(ebb.most_at_once().await <= MOST);
+    execute(&mut holder, "COMMIT").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.ids().await, "");
+}
+
+#[tokio::test]
+async fn rows_that_are_set_to_what_their_column_rounds_are_set_once() {
+    let ebb = Ebb::with(USERS).await;
+    ebb.db
+        .execute(
+            "ALTER TABLE guests ADD score real, ADD amount numeric(8, 1);
+             INSERT INTO guests SELECT n, '1@x', 'x', 3, 3 FROM generate_series(1, 25000) n",
+        )
+        .await;
+    let set = "{ score = \"0.1\", amount = \"1.25\" }";
+    ebb.apply(&users(&format!(
+        "children = [{{ table = \"guests\", column = \"email\", references = \"email\", action = \"anonymize\", set = {set} }}]"
+    )))
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    tokio::time::timeout(crate::harness::SOON, ebb.once("users")).await.expect("the run ends");
+    let unlinked = "SELECT details #>> '{unlinked,public.guests}' FROM ebb.audit WHERE action = 'erase'";
+    assert_eq!(ebb.db.scalar::<String>(unlinked).await, "25000");
+    assert_eq!(
+        ebb.db.scalar::<i64>("SELECT count(*) FROM guests WHERE score = 0.1::real AND amount = 1.3").await,
+        25_000
+    );
 }

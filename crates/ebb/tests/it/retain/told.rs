@@ -9,7 +9,7 @@ use ebb_testkit::{TempDir, empty_database};
 use super::{SHOP, users};
 use crate::harness::{Ebb, engine, execute, run_once, wanted};
 
-fn questions(config: &str) -> Questions {
+pub(super) fn questions(config: &str) -> Questions {
     Questions { wanted: wanted(config).unwrap(), host_time: jiff::Timestamp::now(), role: None, embedded: false }
 }
 

@@ -376,6 +376,21 @@ async fn whoever_proceeds_unwarned_still_has_the_time_after_a_hold() {
 }
 
 #[tokio::test]
+async fn whoever_is_due_and_not_warned_yet_is_listed() {
+    let shop = Shop::new("").await;
+    shop.delete(1).await;
+    shop.pass("400 days").await;
+    shop.ebb.once("users:erase").await;
+    assert!(shop.there(1).await);
+    let mut tx = shop.ebb.engine.database().read().await.unwrap();
+    let waiting = ebb::retain::list_waiting(&mut tx, Some("users"), 10).await.unwrap();
+    tx.commit().await.unwrap();
+    let told: Vec<_> =
+        waiting.iter().map(|one| (one.deletion.subject_id.as_deref(), one.deletion.warning.as_deref())).collect();
+    assert_eq!(told, [(Some("1"), Some("planned"))]);
+}
+
+#[tokio::test]
 async fn a_verified_request_needs_no_warning() {
     let shop = Shop::new("spread = \"1h\"").await;
     shop.delete(1).await;

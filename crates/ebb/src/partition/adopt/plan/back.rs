@@ -104,11 +104,11 @@ impl Composer<'_> {
     }
 }
 
-/// As it was before, unless by now it has another partitioned table: whose partitions would be sent under their own names.
+/// As it was before, unless by now it has another partitioned table, by name or by schema: whose partitions would be sent under their own names.
 fn not_through_root(publication: &str) -> String {
     block(&format!(
-        "BEGIN IF NOT EXISTS (SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid \
-         WHERE p.pubname = {} AND c.relkind = 'p') THEN ALTER PUBLICATION {} SET (publish_via_partition_root = false); END IF; END",
+        "BEGIN IF NOT EXISTS (SELECT FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname \
+         JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE p.pubname = {} AND c.relkind = 'p') THEN ALTER PUBLICATION {} SET (publish_via_partition_root = false); END IF; END",
         Literal(publication),
         Ident::new(publication)
     ))

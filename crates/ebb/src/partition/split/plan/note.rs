@@ -1,6 +1,7 @@
 //! What changes while the parts are filled is noted by a trigger, by key, in the writer's own transaction.
 
 use super::Composer;
+use crate::partition::split::store::Hindrances;
 use crate::pg::{Ident, Literal, quoted};
 
 /// The trigger that notes changes, and the one that notes TRUNCATE.
@@ -15,7 +16,7 @@ pub(super) enum Noting {
     /// The same, and what goes also goes from its part.
     Gone,
     /// The row itself, into its part. The key only where the writer's view is so old that it does not see the copy there,
-    /// and from then on until the log is applied.
+    /// or where the part does not take the row, and from then on until the log is applied.
     Rows,
 }
 
@@ -38,25 +39,23 @@ impl Composer<'_> {
                 )
             }
             Noting::Rows => {
-                let noted = |row: &str| format!("EXISTS (SELECT FROM {log} l WHERE {})", self.same(row, "l"));
                 let parts = self.parts.iter().map(|(part, _)| part.to_string()).collect::<Vec<_>>();
                 format!(
                     "IF TG_OP = 'TRUNCATE' THEN TRUNCATE {parts}; RETURN NULL; END IF; \
-                     IF TG_OP <> 'INSERT' THEN {delete} GET DIAGNOSTICS gone = ROW_COUNT; \
-                     IF gone = 0 THEN {old} END IF; END IF; \
-                     IF TG_OP <> 'DELETE' THEN IF {noted} THEN {again} ELSE {copy} END IF; END IF;",
+                     IF TG_OP <> 'INSERT' THEN {delete} GET DIAGNOSTICS written = ROW_COUNT; \
+                     IF written = 0 THEN {old} END IF; END IF; \
+                     IF TG_OP <> 'DELETE' THEN {write} IF written = 0 THEN {again} END IF; END IF;",
                     parts = parts.join(", "),
                     delete = self.delete_copy(),
                     old = insert("OLD."),
-                    noted = noted("NEW"),
-                    copy = self.insert_copy()
+                    write = self.write_copy(),
                 )
             }
         };
         format!(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {}",
             self.note,
-            quoted(&format!("DECLARE gone bigint; BEGIN {body} RETURN NULL; END"))
+            quoted(&format!("DECLARE written bigint; is_ours boolean; BEGIN {body} RETURN NULL; END"))
         )
     }
 
@@ -66,22 +65,63 @@ impl Composer<'_> {
         format!("(ARRAY[{}])[width_bucket({row}.{}, {}) + 1]", names.join(", "), self.of.column, self.thresholds())
     }
 
+    /// By key, and whether what went was written by this very transaction, or later than it began to write.
     fn delete_copy(&self) -> String {
-        let numbered = self.of.key.columns.iter().zip(&self.of.key.operators).enumerate();
-        let condition: Vec<String> =
-            numbered.map(|(n, (column, operator))| format!("c.{} {operator} ${}", Ident::new(column), n + 1)).collect();
+        let own = "RETURNING age(c.xmin) <= age(pg_current_xact_id()::xid)";
         format!(
-            " EXECUTE 'DELETE FROM ONLY ' || {} || {} USING {};",
+            " EXECUTE 'DELETE FROM ONLY ' || {} || {} INTO is_ours USING {};",
             self.part_of("OLD"),
-            Literal(&format!(" c WHERE {}", condition.join(" AND "))),
+            Literal(&format!(" c WHERE {} {own}", self.is_key("c"))),
             self.key("OLD.")
         )
     }
 
-    fn insert_copy(&self) -> String {
+    /// How many rows were written to the part: one, or none where its key must be noted. What a part refuses (the table was
+    /// altered, or a copy that is about to go has the same value) is no reason to fail the writer.
+    fn write_copy(&self) -> String {
+        let noted = format!("EXISTS (SELECT FROM {} l WHERE {})", self.log, self.same("NEW", "l"));
+        let (noted, copy) = match self.is_source_open() {
+            true => (noted, self.copy_source()),
+            false => (format!("{noted} OR is_ours"), self.copy_new()),
+        };
+        format!(
+            "written := 0; IF {noted} THEN NULL; ELSE BEGIN {copy} GET DIAGNOSTICS written = ROW_COUNT; \
+             EXCEPTION WHEN serialization_failure OR deadlock_detected OR lock_not_available THEN RAISE; \
+             WHEN OTHERS THEN written := 0; END; END IF;"
+        )
+    }
+
+    /// Whether the owner, with whose rights a writer writes to the parts, sees every row of the partition.
+    fn is_source_open(&self) -> bool {
+        let Hindrances { is_forced, lacking, .. } = &self.of.hindrances;
+        !is_forced && !lacking.iter().any(|right| right == "SELECT")
+    }
+
+    /// The row as it is by now: a trigger that fired before may have changed it again.
+    fn copy_source(&self) -> String {
+        let values = format!(
+            " ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM ONLY {} h WHERE {}",
+            self.plain_columns(""),
+            self.plain_columns("h."),
+            self.of.partition,
+            self.is_key("h")
+        );
+        format!("EXECUTE 'INSERT INTO ' || {} || {} USING {};", self.part_of("NEW"), Literal(&values), self.key("NEW."))
+    }
+
+    /// The row as it was written, which it still is if this transaction had not written its copy.
+    fn copy_new(&self) -> String {
         let values =
             format!(" ({}) OVERRIDING SYSTEM VALUE SELECT {}", self.plain_columns(""), self.plain_columns("($1)."));
         format!("EXECUTE 'INSERT INTO ' || {} || {} USING NEW;", self.part_of("NEW"), Literal(&values))
+    }
+
+    /// Whether a row has the key that a statement is given.
+    fn is_key(&self, row: &str) -> String {
+        let numbered = self.of.key.columns.iter().zip(&self.of.key.operators).enumerate();
+        let condition =
+            numbered.map(|(n, (column, operator))| format!("{row}.{} {operator} ${}", Ident::new(column), n + 1));
+        condition.collect::<Vec<_>>().join(" AND ")
     }
 
     /// Also for changes that come by replication. Whoever wrote before has ended when the trigger is there, so the pages

@@ -24,6 +24,8 @@ impl Composer<'_> {
             format!("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE", self.of.partition),
             format!("SELECT ebb.split_settle({label}, {SETTLE})"),
             format!("TRUNCATE {}", self.log),
+            // Every writer looks there for its key, also when nobody goes on for long and many are noted.
+            format!("CREATE INDEX ON {} ({})", self.log, self.key("")),
             self.note_function(noting),
             format!("UPDATE ebb.split SET plan = plan || '{{\"locks\": true}}' WHERE relation = {label}"),
         ];

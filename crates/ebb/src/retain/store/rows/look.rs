@@ -197,7 +197,7 @@ pub(crate) async fn collect(
     Ok(doomed)
 }
 
-/// How many rows go with the given rows of the root at the end of any of these paths, counted up to a bound: one statement,
+/// How many rows go with the given rows of one table at the end of any of these paths, counted up to a bound: one statement,
 /// which ends as soon as the bound is reached.
 pub(crate) async fn count_up_to(
     connection: &mut PgConnection,
@@ -212,7 +212,7 @@ pub(crate) async fn count_up_to(
     for (path, which) in paths {
         let [top, below @ ..] = path.as_slice() else { continue };
         let which = |last: bool| if last { *which } else { Rows::Go };
-        let (columns, values) = pick(roots, &top.compared(&tree.nodes[0].read), &top.parent_columns)?;
+        let (columns, values) = pick(roots, &top.compared(&tree.nodes[top.parent].read), &top.parent_columns)?;
         let child = &tree.nodes[top.child].relation;
         let mut part = match (top.child_columns.as_slice(), columns.as_slice()) {
             ([of], [value]) => {

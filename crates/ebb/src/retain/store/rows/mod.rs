@@ -21,7 +21,9 @@ pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
     unmirror,
 };
-pub(crate) use take::{Copied, Taken, begun_before, change_sql, delete_rows, delete_through, unlink};
+pub(crate) use take::{
+    Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink,
+};
 pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};
 

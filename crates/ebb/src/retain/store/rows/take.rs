@@ -1,15 +1,15 @@
 //! Statements that delete rows or end their links. Invariant: each tells whose rows it took, so that counts add up to what
 //! went, and hands the rows over where a copy is kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Doomed, Join, Rows, Values, among, bind, fetch, join, pick};
 use crate::Result;
-use crate::pg::Ident;
 use crate::pg::expression::Change;
+use crate::pg::{Ident, Relation};
 use crate::retain::compile::Set;
 use crate::retain::tree::{Column, Edge, Tree};
 
@@ -17,6 +17,8 @@ use crate::retain::tree::{Column, Edge, Tree};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) counts: HashMap<(usize, i32), i64>,
+    /// Who wrote rows that do not say by their values that they were changed.
+    pub(crate) writers: BTreeSet<i64>,
     copy: Option<Vec<Copied>>,
 }
 
@@ -31,7 +33,7 @@ pub(crate) struct Copied {
 impl Taken {
     /// Statements hand over the rows that they delete where a copy is wanted.
     pub(crate) fn copying(copying: bool) -> Self {
-        Self { counts: HashMap::new(), copy: copying.then(Vec::new) }
+        Self { copy: copying.then(Vec::new), ..Self::default() }
     }
 
     pub(crate) fn copied(&mut self) -> Vec<Copied> {
@@ -174,18 +176,66 @@ pub(crate) async fn unlink(
     let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on));
     let list: Vec<String> = set.values.iter().map(|(column, value)| format!("{column} = {value}")).collect();
     let list = list.join(", ");
+    let (writer, writers) = match (&set.unset, limit) {
+        (Some(_), _) => ("", ""),
+        (None, None) => (", n.xmin AS w", ", array_agg(DISTINCT w::text::int8)"),
+        (None, Some(_)) => (", d.xmin AS w", ", array_agg(DISTINCT w::text::int8)"),
+    };
     let changed = match limit {
-        None => format!("UPDATE {relation} AS n SET {list} FROM {} WHERE {on} RETURNING p.\"ebb:s\" AS s", join.from),
+        None => {
+            format!(
+                "UPDATE {relation} AS n SET {list} FROM {} WHERE {on} RETURNING p.\"ebb:s\" AS s{writer}",
+                join.from
+            )
+        }
         Some(limit) => format!(
             "UPDATE {relation} AS d SET {list} FROM (SELECT n.tableoid AS \"ebb:leaf\", n.ctid AS \"ebb:place\", p.\"ebb:s\" \
              FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
-             WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING few.\"ebb:s\" AS s",
+             WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING few.\"ebb:s\" AS s{writer}",
             join.from
         ),
     };
-    let sql = format!("WITH changed AS ({changed}) SELECT s, count(*) FROM changed GROUP BY s");
+    let sql = format!("WITH changed AS ({changed}) SELECT s, count(*){writers} FROM changed GROUP BY s");
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    for row in rows.iter().filter(|_| set.unset.is_none()) {
+        taken.writers.extend(row.try_get::<Vec<i64>, _>(2)?);
+    }
     taken.add(edge.child, &rows)
+}
+
+/// Sets columns to null of rows that will go, and are found without them: `wanted` columns of what was read of the given rows
+/// are their columns `of`, and they are behind an edge where one is given. Of at most so many; returns how many, and
+/// whether all of them are null now.
+pub(crate) async fn cut(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+    behind: Option<&Edge>,
+    rows: &Doomed,
+    (columns, limit): (&[Ident], u64),
+) -> Result<(i64, bool)> {
+    let (link, values) = pick(rows, read, wanted)?;
+    let join = join(of, &link, 1);
+    let on = behind.map_or(join.on.clone(), |edge| Rows::Go.behind(edge, &join.on));
+    let each = |of: &dyn Fn(&Ident) -> String, with: &str| columns.iter().map(of).collect::<Vec<_>>().join(with);
+    let set = each(&|name| format!("{name} = NULL"), ", ");
+    let still = each(&|name| format!("n.{name} IS NOT NULL"), " OR ");
+    let null = each(&|name| format!("d.{name} IS NULL"), " AND ");
+    let sql = format!(
+        "WITH cut AS (UPDATE {relation} AS d SET {set} FROM (SELECT n.tableoid AS \"ebb:leaf\", n.ctid AS \"ebb:place\" \
+         FROM {relation} AS n JOIN {} ON {on} AND ({still}) LIMIT {limit} FOR UPDATE OF n) AS few \
+         WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING {null} AS null) \
+         SELECT count(*), COALESCE(bool_and(cut.null), true) FROM cut",
+        join.from
+    );
+    let found = fetch(connection, &sql, &values, &rows.subjects).await?;
+    found.first().map_or(Ok((0, true)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
+}
+
+/// Whether a row `n` was last written by none of these transactions.
+pub(crate) fn not_written_by(writers: &BTreeSet<i64>) -> String {
+    let list: Vec<String> = writers.iter().map(i64::to_string).collect();
+    format!("n.xmin::text::int8 <> ALL ('{{{}}}'::int8[])", list.join(","))
 }
 
 /// Whether a row `n` was written by a transaction that began before a horizon, counted in 32 bits as rows have it.

@@ -1,4 +1,4 @@
--- These deletions ($1, $2 their rows) are done: nothing that names the subject is left, in older deletions and holds of
+-- These deletions ($1, $2 their rows) are done, $3 having changed rows that do not say so by their values: nothing that names the subject is left, in older deletions and holds of
 -- it neither. The ids are named twice: joined alone, the index would be walked from its beginning, past whoever is gone.
 -- Index: deletion_pkey, deletion_restored, hold_subject, warning_pkey. Lock: the rows, held already.
 WITH done AS (
@@ -22,6 +22,6 @@ WITH done AS (
 )
 UPDATE ebb.deletion d
 SET state = 'erased', subject_id = NULL, opened_by = NULL, error = NULL, blocked = NULL, next_try_at = NULL,
-    rows = COALESCE(d.rows, 0) + done.rows, closed_at = ebb.now(), closed_by = 'ebb'
+    rows = COALESCE(d.rows, 0) + done.rows, writers = d.writers || $3, closed_at = ebb.now(), closed_by = 'ebb'
 FROM done
 WHERE d.id = done.id AND d.id = ANY ($1)

@@ -1,6 +1,7 @@
 -- The next remembered links of a policy ($1) after a place ($2, $3), at most $4, all of one horizon, whose transactions have all ended.
--- Index: late_link_next. Lock: FOR UPDATE SKIP LOCKED.
-SELECT l.id, l.deletion, l.horizon, l.sealed
+-- Index: late_link_next, deletion_pkey. Lock: FOR UPDATE SKIP LOCKED.
+SELECT l.id, l.deletion, l.horizon, l.sealed,
+       COALESCE((SELECT d.writers FROM ebb.deletion d WHERE d.id = l.deletion), '{}') AS writers
 FROM ebb.late_link l
 WHERE l.policy = $1
   AND l.horizon = (SELECT o.horizon FROM ebb.late_link o

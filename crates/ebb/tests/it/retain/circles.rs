@@ -1,0 +1,174 @@
+//! Subjects too large for one transaction whose tables refer to each other in a circle, or whose rows do not say that they
+//! were changed: everything in the end, once, and never more rows in one transaction than it may take.
+
+use super::together::MOST;
+use super::users;
+use crate::harness::{Ebb, SOON, options};
+
+/// A ledger over a table: how many rows each transaction took or changed.
+fn counted(table: &str) -> String {
+    ["DELETE", "UPDATE"]
+        .map(|on| {
+            format!(
+                "CREATE TRIGGER noted_{on} AFTER {on} ON {table} REFERENCING OLD TABLE AS went FOR EACH STATEMENT \
+                 EXECUTE FUNCTION count_went();"
+            )
+        })
+        .concat()
+}
+
+impl Ebb {
+    /// The process dies as soon as a transaction has done something; another goes on.
+    async fn dies_at_once_and_goes_on(&self) {
+        let run = tokio::spawn(self.engine.node(options(&["users"]), ebb::spine::Shutdown::new()).run_once(SOON));
+        self.until("EXISTS (SELECT FROM ledger)").await;
+        run.abort();
+        let _ = run.await;
+        self.db.execute("UPDATE ebb.lease SET expires_at = '-infinity'").await;
+        self.once("users").await;
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_table_that_refers_to_itself_go_in_parts() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "CREATE TABLE notes (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE,
+                 reply_to bigint REFERENCES notes ON DELETE CASCADE, see bigint REFERENCES notes ON DELETE CASCADE);
+             CREATE INDEX ON notes (user_id); CREATE INDEX ON notes (reply_to); CREATE INDEX ON notes (see);
+             CREATE TABLE files (note_id bigint REFERENCES notes ON DELETE CASCADE); CREATE INDEX ON files (note_id);
+             -- One with many answers, which are nobody's.
+             INSERT INTO notes VALUES (0, 1);
+             INSERT INTO notes SELECT n, NULL, 0 FROM generate_series(1, 25000) n;
+             -- A long thread, each an answer to the one before.
+             INSERT INTO notes SELECT 100000 + n, 1, NULLIF(100000 + n - 1, 100000) FROM generate_series(1, 21000) n;
+             -- Every one on a way back to itself, and to all others.
+             INSERT INTO notes SELECT 200000 + n, 1, 200000 + n * 2 % 21000, 200000 + (n * 2 + 1) % 21000 FROM generate_series(0, 20999) n;
+             -- Another's.
+             INSERT INTO notes VALUES (300000, 2, NULL), (300001, NULL, 300000);
+             INSERT INTO files SELECT id FROM notes WHERE id % 100 = 0; {}{}",
+            counted("notes"),
+            counted("files")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.dies_at_once_and_goes_on().await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.list("id", "notes").await.as_str()), ("2,3,4,5,6", "300000,300001"));
+    assert_eq!(ebb.list("note_id", "files").await, "300000");
+    let files = 1 + 250 + 210 + 210;
+    assert_eq!(ebb.erased().await, (1, 2 + 1 + 25_000 + 21_000 + 21_000 + files));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn tables_that_refer_to_each_other_go_in_parts() {
+    let ebb = Ebb::many(
+        "children = [{ table = \"threads\", column = \"last\", action = \"delete\" }]",
+        &format!(
+            "CREATE TABLE threads (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, last bigint);
+             CREATE TABLE messages (id bigint PRIMARY KEY, thread_id bigint NOT NULL REFERENCES threads ON DELETE CASCADE);
+             CREATE INDEX ON threads (user_id); CREATE INDEX ON threads (last); CREATE INDEX ON messages (thread_id);
+             INSERT INTO threads VALUES (1, 1, 45000), (2, 1, 2), (3, 2, 3), (4, 1, NULL);
+             INSERT INTO messages SELECT n, 1 FROM generate_series(4, 45000) n; INSERT INTO messages VALUES (2, 2), (3, 3);
+             ALTER TABLE threads ADD FOREIGN KEY (last) REFERENCES messages; {}{}",
+            counted("threads"),
+            counted("messages")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.dies_at_once_and_goes_on().await;
+    assert_eq!((ebb.list("id", "threads").await.as_str(), ebb.list("id", "messages").await.as_str()), ("3", "3"));
+    assert_eq!(ebb.erased().await, (1, 2 + 3 + 44_998));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn subjects_in_a_circle_with_other_tables_are_parted_once_they_are_claimed() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "CREATE TABLE teams (id bigint PRIMARY KEY, owner bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+             CREATE TABLE plans (team bigint REFERENCES teams ON DELETE CASCADE);
+             CREATE INDEX ON teams (owner); CREATE INDEX ON plans (team);
+             INSERT INTO teams SELECT n, 1 FROM generate_series(1, 25000) n; INSERT INTO teams VALUES (0, 3);
+             INSERT INTO plans SELECT 1 FROM generate_series(1, 21000);
+             UPDATE users SET by = 1 WHERE id = 2; ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES teams ON DELETE CASCADE; {}{}{}",
+            counted("teams"),
+            counted("plans"),
+            counted("users")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    // A member of one of its teams may not go yet.
+    ebb.once("users").await;
+    assert_eq!(ebb.told().await, "1: a subject that may not go yet would go along with it");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM teams").await, 25_001);
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.list("id", "teams").await.as_str()), ("3,4,5,6", "0"));
+    assert_eq!(ebb.erased().await, (2, 4 + 25_000 + 21_000));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn rows_that_do_not_say_that_they_were_changed_are_changed_in_parts_and_once() {
+    let set = |table: &str, on: &str| {
+        format!(
+            "{{ table = \"{table}\", column = \"{on}\", action = \"anonymize\", set = {{ name = \"md5(name)\"SET }} }}"
+        )
+    };
+    let letters = set("remarks", "letter").replace("SET", ", letter = \"NULL\"").replace("NULL", "-1");
+    let guests = set("guests", "email").replace("SET", "").replace("action", "references = \"email\", action");
+    let ebb = Ebb::many(
+        &format!("children = [{guests}, {letters}]"),
+        &format!(
+            "INSERT INTO guests SELECT n, '1@x', 'pii ' || n FROM generate_series(1, 45000) n; INSERT INTO guests VALUES (0, '2@x', 'pii');
+             INSERT INTO letters VALUES (-1, 6);
+             CREATE TABLE remarks (id bigint, letter bigint REFERENCES letters, name text); CREATE INDEX ON remarks (letter);
+             INSERT INTO remarks SELECT n, 1, 'pii ' || n FROM generate_series(1, 25000) n; {}
+             ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE SET NULL;
+             INSERT INTO users (id, by) SELECT n, 1 FROM generate_series(1000, 25999) n; {}",
+            counted("remarks"),
+            counted("users")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.dies_at_once_and_goes_on().await;
+    // Once more, when what came late is looked for.
+    ebb.once("users").await;
+    assert_eq!(ebb.state("1").await, "none");
+    let wrong = "SELECT concat_ws(' ', (SELECT count(*) FROM guests WHERE id > 0 AND name <> md5('pii ' || id)),
+        (SELECT count(*) FROM remarks WHERE name <> md5('pii ' || id) OR letter <> -1), (SELECT count(*) FROM users WHERE by IS NOT NULL),
+        (SELECT name FROM guests WHERE id = 0))";
+    assert_eq!(ebb.db.scalar::<String>(wrong).await, "0 0 0 pii");
+    let counts =
+        "SELECT concat_ws(' ', details -> 'unlinked' ->> 'public.guests', details -> 'unlinked' ->> 'public.remarks',
+        details -> 'unlinked' ->> 'public.users', rows) FROM ebb.audit WHERE action = 'erase'";
+    assert_eq!(ebb.db.scalar::<String>(counts).await, "45000 25000 25000 2");
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn a_circle_whose_columns_may_not_be_null_is_named() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE a (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, b int NOT NULL);
+         CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a ON DELETE CASCADE DEFERRABLE);
+         ALTER TABLE a ADD FOREIGN KEY (b) REFERENCES b ON DELETE CASCADE DEFERRABLE",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    let plan = ebb.engine.plan(&[]).await.unwrap();
+    let named = |found: &&ebb::retain::Finding| found.message.contains("a_b_fkey, b_a_fkey go in one transaction");
+    assert_eq!(plan.trees[0].findings.iter().filter(named).count(), 1, "{:?}", plan.trees[0].findings);
+}
