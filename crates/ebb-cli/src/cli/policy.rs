@@ -1,11 +1,13 @@
 //! `ebb policy`: what the database says the rules are, who changed them, and changing them without a deploy.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod overrides;
+
+use std::collections::BTreeSet;
 
 use ebb::audit::Moment;
 use ebb::control::{self, Pause};
-use ebb::policy::{self, Kind, Policy, Spec, Stored, Term};
-use ebb::retain::{self, Consent, OverrideChange};
+use ebb::policy::{self, Kind, Spec, Stored};
+use ebb::retain::Consent;
 use ebb::{Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -32,7 +34,7 @@ pub(crate) enum Command {
     /// Change keys of a policy at runtime; running nodes follow within seconds.
     Set(SetArgs),
     /// Give a tenant terms of its own, or show those there are.
-    Override(OverrideArgs),
+    Override(overrides::Args),
     /// Show who changed what, newest first.
     History {
         /// Its name.
@@ -68,48 +70,12 @@ pub(crate) struct SetArgs {
     by: Option<String>,
 }
 
-/// Options of `ebb policy override`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb policy override user_accounts acme --retention 120d\n  \
-    ebb policy override user_accounts acme --warn-before 14d,2d --text service=\"Acme Books\"\n  \
-    ebb policy override user_accounts acme --disable\n  ebb policy override user_accounts acme --unset")]
-pub(crate) struct OverrideArgs {
-    /// The policy.
-    name: String,
-    /// The tenant; absent: list the overrides.
-    tenant: Option<String>,
-    /// How long its data is retained; not below the policy's floor.
-    #[arg(long, value_name = "DURATION")]
-    retention: Option<String>,
-    /// How long before their erasure its subjects are warned, and reminded: 14d or 14d,2d.
-    #[arg(long, value_name = "DURATIONS", value_delimiter = ',')]
-    warn_before: Vec<String>,
-    /// Words of its own in the warning: service, support, subject, greeting, intro, closing.
-    #[arg(long = "text", value_name = "KEY=TEXT")]
-    texts: Vec<String>,
-    /// Erase nothing of this tenant.
-    #[arg(long)]
-    disable: bool,
-    /// Take the override away.
-    #[arg(long, conflicts_with_all = ["retention", "warn_before", "texts", "disable"])]
-    unset: bool,
-    /// Agree to what the change makes due, and to a tenant that has no rows yet.
-    #[arg(long, short)]
-    yes: bool,
-    /// Who makes the change, for history and audit.
-    #[arg(long)]
-    by: Option<String>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
 pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> {
     match command {
         Command::List { json } => list(context, json).await,
         Command::Show { name, json } => show(context, &name, json).await,
         Command::Set(args) => set(context, args).await,
-        Command::Override(args) => override_(context, args).await,
+        Command::Override(args) => overrides::run(context, args).await,
         Command::History { name, json } => history(context, &name, json).await,
     }
 }
@@ -161,70 +127,6 @@ async fn list(context: &Context, json: bool) -> Result<Outcome> {
         say!("everything is paused by {}{reason}: ebb resume", pause.paused_by);
     }
     Ok(Outcome::Done)
-}
-
-async fn override_(context: &Context, args: OverrideArgs) -> Result<Outcome> {
-    let mut tx = context.begin().await?;
-    let Some(tenant) = &args.tenant else {
-        policy::store::find(&mut tx, &args.name).await?;
-        let overrides = retain::list_overrides(&mut tx, &args.name).await?;
-        if args.json {
-            output::json(&overrides)?;
-            return Ok(Outcome::Done);
-        }
-        let rows = overrides
-            .iter()
-            .map(|own| {
-                let retention = own.spec.get("retention").and_then(Value::as_str).unwrap_or("as the policy says");
-                let warned = own.spec.get("warn_before").and_then(Value::as_array).map_or_else(
-                    || "as the policy says".to_owned(),
-                    |terms| terms.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
-                );
-                let enabled = if own.enabled { "yes" } else { "no" };
-                let (changed, by) = (output::time(own.changed_at), own.changed_by.clone());
-                vec![own.tenant.clone(), retention.to_owned(), warned, enabled.to_owned(), changed, by]
-            })
-            .collect();
-        let head = ["tenant", "retention", "warned before", "erased", "changed", "by"];
-        output::table(&head, rows, "no tenant has terms of its own");
-        return Ok(Outcome::Done);
-    };
-    let retention = args.retention.as_deref().map(str::parse::<Term>).transpose()?;
-    let warn_before = match args.warn_before.as_slice() {
-        [] => None,
-        terms => Some(policy::warning_terms(terms)?),
-    };
-    let texts = texts(&args.texts)?;
-    if !args.unset && !args.disable && retention.is_none() && warn_before.is_none() && texts.is_empty() {
-        return Err(Error::usage("say what the tenant's terms are")
-            .with_hint("--retention 120d, --warn-before 14d, --text service=…, --disable or --unset"));
-    }
-    let change = match args.unset {
-        true => OverrideChange::Unset,
-        false => OverrideChange::Set { retention, warn_before, texts, enabled: !args.disable },
-    };
-    let by = context.by(args.by.as_deref());
-    let stored = policy::store::find(&mut tx, &args.name).await?;
-    let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, args.yes, &by).await?;
-    tx.commit().await?;
-    say!("{} has version {version}; nodes follow within seconds", args.name);
-    if after > before {
-        let by_age = matches!(stored.policy()?, Policy::Retain(retain) if retain.subjects().is_none());
-        say!("{} more due by it", output::plural(after - before, if by_age { "row" } else { "subject" }));
-    }
-    Ok(Outcome::Done)
-}
-
-/// `KEY=TEXT`, each.
-fn texts(given: &[String]) -> Result<BTreeMap<String, String>> {
-    let mut spec = Spec::new();
-    for text in given {
-        let (key, text) = text.split_once('=').ok_or_else(|| {
-            Error::usage(format!("{text:?} has no =")).with_hint("for example --text service=\"Acme Books\"")
-        })?;
-        spec.insert(key.trim().to_owned(), text.into());
-    }
-    Ok(policy::warning_texts(&spec)?)
 }
 
 impl Listed {
@@ -377,6 +279,9 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     say!("{} is at version {version}", args.name);
     for change in differences(before.as_ref(), &after) {
         say!("    {change}");
+    }
+    if !after.enabled {
+        say!("it is disabled; switch it on with: ebb policy set {} enabled=true", args.name);
     }
     if nodes == 0 {
         say!("no node is alive at the moment; those that start will follow it");

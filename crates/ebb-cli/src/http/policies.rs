@@ -316,7 +316,7 @@ pub(crate) async fn preview(surface: &Surface, name: &str, spec: &Spec) -> Resul
     let due = match &policy {
         Policy::Retain(retain) => {
             let mut tx = surface.engine.database().read().await?;
-            retain::made_due(&mut tx, retain).await?
+            retain::made_due(&mut tx, retain, None).await?
         }
         _ => None,
     };

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use ebb::policy::{self, Term};
-use ebb::retain::{self, OverrideChange};
+use ebb::retain::{self, OverrideChange, TenantTerms};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -160,20 +160,21 @@ async fn put(
 ) -> Result<Json<TenantAnswer>, Problem> {
     let retention = request.retention.map(|text| text.parse::<Term>());
     let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
-    let given = (request.warn_before.map(checked_terms).transpose()?, request.texts.map(|w| w.checked()).transpose()?);
-    let (warn_before, texts) = match given {
-        (Some(warn_before), Some(texts)) => (warn_before, texts),
-        (warn_before, texts) => {
-            let now = warning(&surface, &of).await?;
-            (warn_before.unwrap_or(now.0), texts.unwrap_or(now.1))
-        }
-    };
+    let (warn_before, texts) =
+        (request.warn_before.map(checked_terms).transpose()?, request.texts.map(|words| words.checked()).transpose()?);
     if expected(&headers)?.is_none() && !query.dry_run {
         return Err(Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
             .hint("send If-Match with the ETag of the policy"));
     }
-    let set = OverrideChange::Set { retention, warn_before, texts, enabled: request.enabled };
-    change(&surface, &of, &query, &headers, &set, by.name()).await
+    let set = move |now: TenantTerms| {
+        OverrideChange::Set(TenantTerms {
+            retention,
+            warn_before: warn_before.unwrap_or(now.warn_before),
+            texts: texts.unwrap_or(now.texts),
+            enabled: request.enabled,
+        })
+    };
+    change(&surface, &of, &query, &headers, set, by.name()).await
 }
 
 /// Give a tenant the policy's terms again
@@ -195,34 +196,23 @@ async fn remove(
     Query(query): Query<ChangeQuery>,
     headers: HeaderMap,
 ) -> Result<Json<TenantAnswer>, Problem> {
-    change(&surface, &of, &query, &headers, &OverrideChange::Unset, by.name()).await
+    change(&surface, &of, &query, &headers, |_| OverrideChange::Unset, by.name()).await
 }
 
-/// What the tenant has of its own in warnings, which stays where a request does not speak of it.
-async fn warning(surface: &Surface, of: &Of) -> ebb::Result<(Option<Vec<Term>>, BTreeMap<String, String>)> {
-    let mut tx = surface.engine.database().read().await?;
-    let mut all = retain::list_overrides(&mut tx, &of.name).await?;
-    tx.commit().await?;
-    all.retain(|terms| terms.tenant == of.tenant);
-    let Some(spec) = all.pop().map(|terms| terms.spec) else { return Ok((None, BTreeMap::new())) };
-    let terms: Option<Vec<String>> =
-        spec["warn_before"].as_array().map(|terms| terms.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    let texts = spec["texts"].as_object().cloned().unwrap_or_default();
-    Ok((terms.map(|terms| policy::warning_terms(&terms)).transpose()?, policy::warning_texts(&texts)?))
-}
-
+/// What the tenant has of its own becomes what `change` makes of it.
 async fn change(
     surface: &Surface,
     of: &Of,
     query: &ChangeQuery,
     headers: &HeaderMap,
-    change: &OverrideChange,
+    change: impl FnOnce(TenantTerms) -> OverrideChange,
     by: &str,
 ) -> Result<Json<TenantAnswer>, Problem> {
     let expected = expected(headers)?;
     let confirmed = query.confirm || query.dry_run;
     let mut tx = surface.engine.database().read().await?;
-    let changed = retain::set_override_at(&mut tx, &of.name, &of.tenant, change, expected, confirmed, by).await;
+    let change = change(retain::tenant_terms(&mut tx, &of.name, &of.tenant).await?);
+    let changed = retain::set_override_at(&mut tx, &of.name, &of.tenant, &change, expected, confirmed, by).await;
     let (version, due_before, due_after) = changed.map_err(|error| match error.hint() {
         Some(hint) if hint.contains("yet to come") => Problem::from(error)
             .hint("look whether it is written like that; for a tenant that is yet to come send confirm=true"),

@@ -29,6 +29,19 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     shell.ok(&["apply", "--yes"]);
     shell.ok(&["policy", "override", "people", "acme", "--retention", "120d", "--by", "ann"]);
     shell.ok(&["policy", "override", "people", "acme", "--unset", "--by", "bob"]);
+    // What a call does not speak of stays.
+    for (given, says) in [
+        (vec!["--retention", "120d"], "acme: retained 120d"),
+        (vec!["--disable"], "acme: retained 120d; nothing of it is erased"),
+        (vec!["--retention", "150d"], "acme: retained 150d; nothing of it is erased"),
+        (vec!["--enable"], "acme: retained 150d\n"),
+        (vec!["--retention="], "acme: retained as the policy says\n"),
+        (vec!["--unset"], "acme: as the policy says\n"),
+    ] {
+        let told = shell.ok(&[&["policy", "override", "people", "acme"], &given[..]].concat());
+        assert!(told.contains(says), "{given:?}: {told}");
+    }
+    assert!(shell.fails(2, &["policy", "override", "people", "acme"]).contains("say what the tenant's terms are"));
     let history = shell.ok(&["policy", "history", "people"]);
     let told = |by: &str, what: &str| history.contains(by) && history.contains(what);
     assert!(told("ann  (runtime)", "tenant acme: enabled = true, retention = \"120d\""), "{history}");

@@ -75,7 +75,7 @@ impl Engine {
         let merged = |stored: &Stored| {
             let mut spec = stored.spec.clone();
             merge(&mut spec, changes);
-            spec
+            if changes.contains_key("enabled") { spec } else { as_switched(stored, spec) }
         };
         self.change_policy(name, None, merged, &Asked { by, consent, admin: false }).await
     }
@@ -84,7 +84,11 @@ impl Engine {
     /// "superseded" when its version is not `expected` any more: somebody changed it meanwhile, and this change was made
     /// without knowing.
     pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str, consent: &Consent) -> Result<i64> {
-        self.change_policy(name, Some(expected), |_| spec.clone(), &Asked { by, consent, admin: true }).await
+        let spec = |stored: &Stored| match spec.contains_key("enabled") {
+            true => spec.clone(),
+            false => as_switched(stored, spec.clone()),
+        };
+        self.change_policy(name, Some(expected), spec, &Asked { by, consent, admin: true }).await
     }
 
     async fn change_policy(
@@ -151,6 +155,14 @@ impl Engine {
         let registered = resources::register(connection, &self.database, policy).await;
         registered.map_err(|error| error.context(format!("policy {}", policy.name)))
     }
+}
+
+/// A change that does not speak of it switches nothing on: a policy that left the file is off, although no key of it says so.
+fn as_switched(stored: &Stored, mut spec: Spec) -> Spec {
+    if stored.kind.is_work() && !stored.enabled {
+        spec.insert("enabled".into(), false.into());
+    }
+    spec
 }
 
 /// Whether a name is that of settings.

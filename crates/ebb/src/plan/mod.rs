@@ -193,7 +193,7 @@ impl Engine {
         for want in wanted {
             let Policy::Retain(retain) = &want.policy else { continue };
             let mut tx = self.database().read().await?;
-            match crate::retain::made_due(&mut tx, retain).await {
+            match crate::retain::made_due(&mut tx, retain, Some(wanted)).await {
                 Err(error) if error.is_unavailable() => return Err(error),
                 // A policy that cannot be looked at is refused elsewhere.
                 Err(_) => {}

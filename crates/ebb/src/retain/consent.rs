@@ -34,11 +34,13 @@ pub struct MadeDue {
     pub after: u64,
     /// There are more soft deletes that nobody has marked yet than could be counted: more may be due than is said.
     pub uncounted: bool,
+    /// Tenants who have terms of their own by a policy that this one replaces, and none by this one.
+    pub tenants: u64,
 }
 
 impl MadeDue {
     pub(super) fn new(policy: &str, what: &'static str, (before, after): (u64, u64)) -> Self {
-        Self { policy: policy.to_owned(), what, before, after, uncounted: false }
+        Self { policy: policy.to_owned(), what, before, after, uncounted: false, tenants: 0 }
     }
 
     /// The same of subjects, of whom those that nobody has marked yet come on top.
@@ -54,59 +56,163 @@ impl MadeDue {
 
     /// Whether somebody has to agree to it.
     pub fn asks(&self) -> bool {
+        self.makes_due() || self.tenants > 0
+    }
+
+    fn makes_due(&self) -> bool {
         self.more() > 0 || self.uncounted
     }
 
     /// Refuses what nobody has agreed to.
     pub(super) fn agreed(&self, confirmed: bool) -> Result<()> {
-        match self.asks() {
-            true if !confirmed => Err(Error::refused(self.to_string()).with_hint("say --yes to let them go")),
-            _ => Ok(()),
+        if confirmed || !self.asks() {
+            return Ok(());
         }
+        Err(Error::refused(self.to_string()).with_hint(match self.makes_due() {
+            true => "say --yes to let them go",
+            false => "keep the policy's name, or say --yes and give them terms with `ebb policy override`",
+        }))
     }
 }
 
 impl std::fmt::Display for MadeDue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { policy, what, .. } = self;
-        match (self.uncounted, self.more()) {
-            (true, 0) => write!(f, "policy {policy}: more {what} than can be counted now may be due at once"),
-            (true, more) => write!(f, "policy {policy}: {more} more {what}, if not more, would be due at once"),
-            (false, more) => write!(f, "policy {policy}: {more} more {what} would be due at once"),
+        let Self { policy, what, tenants, .. } = self;
+        let due = match (self.uncounted, self.more()) {
+            (true, 0) => Some(format!("more {what} than can be counted now may be due at once")),
+            (true, more) => Some(format!("{more} more {what}, if not more, would be due at once")),
+            (false, 0) if *tenants > 0 => None,
+            (false, more) => Some(format!("{more} more {what} would be due at once")),
+        };
+        let forgotten = (*tenants > 0)
+            .then(|| format!("terms of {tenants} tenants by the policy that it replaces would hold no longer"));
+        let told: Vec<String> = due.into_iter().chain(forgotten).collect();
+        write!(f, "policy {policy}: {}", told.join("; "))
+    }
+}
+
+/// What a policy as it is wanted makes due that nobody would take as things are: beyond its own terms, where it is followed, or
+/// those of the policies that it replaces. None where it is the first over its rows. `all` is what the same file wants besides.
+pub async fn made_due(
+    connection: &mut PgConnection,
+    wanted: &Retain,
+    all: Option<&[Wanted]>,
+) -> Result<Option<MadeDue>> {
+    if !wanted.enabled {
+        return Ok(None);
+    }
+    let stored = stored(connection).await?;
+    let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
+    match named.filter(|stored| stored.enabled) {
+        Some(before) => {
+            let Policy::Retain(before) = before.policy()? else { return Ok(None) };
+            due_beyond(connection, &before, wanted).await.map(Some)
+        }
+        None => {
+            let replaced = replaced(connection, &stored, wanted, all).await?;
+            match named.is_none() && replaced.is_empty() {
+                true => Ok(None),
+                false => due_after(connection, &replaced, wanted).await.map(Some),
+            }
         }
     }
 }
 
-/// What a policy as it is wanted makes due that it keeps as it is stored; none where it is not stored yet.
-pub async fn made_due(connection: &mut PgConnection, wanted: &Retain) -> Result<Option<MadeDue>> {
-    let name = wanted.name.as_str();
-    let Some(before) = stored(connection).await?.into_iter().find(|before| before.name == name) else {
-        return Ok(None);
+/// A policy that another one takes the place of.
+struct Replaced {
+    policy: Retain,
+    /// Nodes follow it until then.
+    is_followed: bool,
+}
+
+/// The policies over rows of a policy that nobody follows any more once it is as it is wanted.
+async fn replaced(
+    connection: &mut PgConnection,
+    stored: &[Stored],
+    wanted: &Retain,
+    all: Option<&[Wanted]>,
+) -> Result<Vec<Replaced>> {
+    let followed = floor::retained(&followed(all, stored));
+    let stays = |policy: &Retain| {
+        followed.iter().any(|is| is.enabled && is.name == policy.name && floor::are_about_the_same(is, policy))
     };
-    let before = before.policy()?;
-    if let Some(sweep) = as_expire(connection, wanted).await? {
-        let Policy::Retain(before) = before else { return Ok(None) };
-        let before = as_expire(connection, &before).await.unwrap_or_default();
-        let due = plan::made_due(connection, before.as_ref(), &sweep).await?;
-        return Ok(Some(MadeDue::new(name, "rows", due)));
+    let mut replaced = Vec::new();
+    for stored in stored.iter().filter(|stored| stored.name != wanted.name.as_str()) {
+        let Some(policy) = floor::parsed(stored).filter(|policy| !stays(policy)) else { continue };
+        if floor::retain_the_same(connection, &policy, wanted).await? {
+            replaced.push(Replaced { policy, is_followed: stored.enabled });
+        }
     }
-    let Some(subjects) = wanted.subjects() else { return Ok(None) };
-    let floor = wanted.floor.unwrap_or(Term::seconds(0));
-    let terms = (wanted.retention().to_interval(), floor.to_interval());
-    let warning = subjects.warning.as_ref();
-    let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
-    let own = (wanted.tenant_override, wanted.zone.name());
-    let (now, then) = store::due_if(connection, name, terms, (warning.is_some(), proceeds), own).await?;
-    let Policy::Retain(before) = before else { return Ok(None) };
+    Ok(replaced)
+}
+
+/// The policies as they are once a change is made: the file's or, at runtime, those that nodes follow.
+fn followed(all: Option<&[Wanted]>, stored: &[Stored]) -> Vec<Policy> {
+    match all {
+        Some(all) => all.iter().map(|other| other.policy.clone()).collect(),
+        None => stored.iter().filter(|other| other.enabled).filter_map(|other| other.policy().ok()).collect(),
+    }
+}
+
+/// The same for a policy that keeps its name.
+async fn due_beyond(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<MadeDue> {
+    let name = wanted.name.as_str();
+    if let Some(sweep) = as_expire(connection, wanted).await? {
+        let before = as_expire(connection, before).await.unwrap_or_default();
+        let due = plan::made_due(connection, before.as_ref(), &sweep).await?;
+        return Ok(MadeDue::new(name, "rows", due));
+    }
+    let (now, then) = marked(connection, wanted).await?;
     // Whoever is not marked yet is counted where a term may get shorter, which may take its time.
-    let no_shorter = terms_of(&before) == terms_of(wanted)
+    let floor = |policy: &Retain| policy.floor.unwrap_or(Term::seconds(0));
+    let no_shorter = terms_of(before) == terms_of(wanted)
         && wanted.retention().never_shorter(&before.retention())
-        && floor.never_shorter(&before.floor.unwrap_or(Term::seconds(0)));
+        && floor(wanted).never_shorter(&floor(before));
     let (unmarked_now, unmarked_then) = match no_shorter {
         true => (Unmarked::default(), Unmarked::default()),
-        false => (unmarked(connection, &before).await?, unmarked(connection, wanted).await?),
+        false => (unmarked(connection, before).await?, unmarked(connection, wanted).await?),
     };
-    Ok(Some(MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then))))
+    Ok(MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then)))
+}
+
+/// The same for one that is new or was switched off: nobody goes but by the policies that are followed until then.
+async fn due_after(connection: &mut PgConnection, replaced: &[Replaced], wanted: &Retain) -> Result<MadeDue> {
+    let name = wanted.name.as_str();
+    let until_then = || replaced.iter().filter(|replaced| replaced.is_followed).map(|replaced| &replaced.policy);
+    let mut due = match as_expire(connection, wanted).await? {
+        Some(sweep) => {
+            let before = match until_then().next() {
+                Some(before) => as_expire(connection, before).await.unwrap_or_default(),
+                None => None,
+            };
+            MadeDue::new(name, "rows", plan::made_due(connection, before.as_ref(), &sweep).await?)
+        }
+        None => {
+            let (mut now, mut unmarked_now) = (0, Unmarked::default());
+            for before in until_then() {
+                now += store::count_due(connection, before.name.as_str()).await?;
+                unmarked_now.found += unmarked(connection, before).await?.found;
+            }
+            let (_, then) = marked(connection, wanted).await?;
+            MadeDue::subjects(name, (now, unmarked_now), (then, unmarked(connection, wanted).await?))
+        }
+    };
+    let own: Vec<String> = store::overrides(connection, name).await?.into_iter().map(|own| own.tenant).collect();
+    for before in replaced {
+        let theirs = store::overrides(connection, before.policy.name.as_str()).await?;
+        due.tenants += theirs.iter().filter(|theirs| !own.contains(&theirs.tenant)).count() as u64;
+    }
+    Ok(due)
+}
+
+/// How many open deletions of a policy are due, and how many are by the terms that are wanted.
+async fn marked(connection: &mut PgConnection, wanted: &Retain) -> Result<(u64, u64)> {
+    let floor = wanted.floor.unwrap_or(Term::seconds(0));
+    let terms = (wanted.retention().to_interval(), floor.to_interval());
+    let warning = wanted.subjects().and_then(|subjects| subjects.warning.as_ref());
+    let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
+    let own = (wanted.tenant_override, wanted.zone.name());
+    store::due_if(connection, wanted.name.as_str(), terms, (warning.is_some(), proceeds), own).await
 }
 
 /// What decides, besides the terms themselves, when a soft delete that nobody has marked yet is due.
@@ -160,28 +266,19 @@ impl Asked<'_> {
         let Policy::Retain(wanted) = wanted else { return Ok(()) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
-        let Some(before) = named.and_then(floor::parsed) else {
+        match named.and_then(floor::parsed) {
+            Some(before) => {
+                self.covers_floor(connection, &before, wanted).await?;
+                keeps_column(connection, &before, wanted).await?;
+            }
             // A new name over a table whose policy goes: its floor is still the table's.
-            let stays = |name: &str| all.is_none_or(|all| all.iter().any(|w| w.kind == Kind::Retain && w.name == name));
-            for gone in stored.iter().filter(|stored| !stays(&stored.name)).filter_map(floor::parsed) {
-                if gone.floor.is_some() && floor::retain_the_same(connection, &gone, wanted).await? {
-                    self.covers_floor(connection, &gone, wanted).await?;
+            None => {
+                for gone in replaced(connection, &stored, wanted, all).await? {
+                    self.covers_floor(connection, &gone.policy, wanted).await?;
                 }
             }
-            return Ok(());
-        };
-        self.covers_floor(connection, &before, wanted).await?;
-        let column = |policy: &Retain| policy.subjects().map(|subjects| subjects.deleted_at.clone());
-        if column(&before).is_some_and(|was| column(wanted).is_some_and(|is| is != was))
-            && store::any_open(connection, wanted.name.as_str()).await?
-        {
-            return Err(Error::refused(format!(
-                "policy {} has open deletions or holds, and another column cannot say from now on who is deleted",
-                wanted.name
-            ))
-            .with_hint(format!("let them end first: ebb show {} lists them", wanted.name)));
         }
-        match made_due(connection, wanted).await? {
+        match made_due(connection, wanted, all).await? {
             Some(due) => due.agreed(self.consent.confirmed),
             None => Ok(()),
         }
@@ -196,10 +293,7 @@ impl Asked<'_> {
     ) -> Result<()> {
         let Some(sweep) = Sweep::of(wanted) else { return Ok(()) };
         let stored = policy::store::all(connection).await?;
-        let current: Vec<Policy> = match all {
-            Some(all) => all.iter().map(|other| other.policy.clone()).collect(),
-            None => stored.iter().filter(|other| other.enabled).filter_map(|other| other.policy().ok()).collect(),
-        };
+        let current = followed(all, &stored);
         // Those that go are asked by a new name of a policy itself.
         let is_new = !stored.iter().any(|stored| stored.kind == wanted.kind() && stored.name == wanted.name());
         let known = if wanted.kind() == Kind::Retain && is_new { &[] } else { &stored[..] };
@@ -233,14 +327,17 @@ impl Asked<'_> {
 
     async fn covers_floor(&self, connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
         let Some(floor) = before.floor else { return Ok(()) };
+        let (old, name) = (before.name.as_str(), wanted.name.as_str());
         let as_long = wanted.floor.is_some_and(|wanted| wanted.never_shorter(&floor));
-        if as_long && counted_from(before) == counted_from(wanted) {
+        let same_time = counted_from(before) == counted_from(wanted);
+        // What left under its own name is on record, and counts until another floor takes its place.
+        if as_long && same_time && (old != name || !floor::leaves_behind(connection, before, wanted).await?) {
             return Ok(());
         }
-        let (old, name) = (before.name.as_str(), wanted.name.as_str());
-        let what = match as_long {
-            false => format!("the floor {floor} of policy {old} would go down"),
-            true => format!("the floor {floor} of policy {old} would count from another time"),
+        let what = match (as_long, same_time) {
+            (false, _) => format!("the floor {floor} of policy {old} would go down"),
+            (true, false) => format!("the floor {floor} of policy {old} would count from another time"),
+            (true, true) => format!("the floor {floor} of policy {old} would not hold any more for rows that it keeps"),
         };
         self.justified(connection, what, old).await?;
         let mut entry = crate::audit::Entry::new("floor", self.by);
@@ -248,8 +345,10 @@ impl Asked<'_> {
         entry.details = serde_json::json!({
             "from": floor.to_string(), "to": wanted.floor.map(|floor| floor.to_string()), "reason": self.consent.reason,
         });
-        if as_long {
+        if as_long && !same_time {
             entry.details["counted_from"] = counted_from(wanted).0.into();
+        } else if as_long {
+            entry.details["left"] = before.table.clone().into();
         }
         if old != name {
             entry.details["before"] = old.into();
@@ -257,6 +356,20 @@ impl Asked<'_> {
         entry.insert(connection).await?;
         Ok(())
     }
+}
+
+/// Refuses another soft-delete column while deletions are open.
+async fn keeps_column(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
+    let column = |policy: &Retain| policy.subjects().map(|subjects| subjects.deleted_at.clone());
+    let changes = column(before).is_some_and(|was| column(wanted).is_some_and(|is| is != was));
+    if !changes || !store::any_open(connection, wanted.name.as_str()).await? {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "policy {} has open deletions or holds, and another column cannot say from now on who is deleted",
+        wanted.name
+    ))
+    .with_hint(format!("let them end first: ebb show {} lists them", wanted.name)))
 }
 
 /// Refuses two policies over the subjects of one table: each would erase whom the other keeps.

@@ -27,20 +27,24 @@ impl Sweep {
         let (table, column, unit, term, filter) = match policy {
             Policy::Expire(expire) if expire.enabled && expire.action == Action::Delete => {
                 let term = expire.older_than.unwrap_or(Term::seconds(0));
-                (&expire.table, &expire.column, expire.unit, term, expire.filter.clone())
+                (&expire.table, expire.column.as_str(), expire.unit, term, expire.filter.clone())
             }
             Policy::Retain(retain) if retain.enabled => {
-                let RetainForm::Direct(direct) = &retain.form else { return None };
+                let (column, unit) = counted_from(retain);
                 let floor = retain.floor.unwrap_or(Term::seconds(0));
-                let term = if retain.tenant_override { floor } else { direct.older_than };
-                (&retain.table, &direct.column, direct.unit, term, direct.filter.clone())
+                let term = match &retain.form {
+                    RetainForm::Direct(direct) if !retain.tenant_override => direct.older_than,
+                    // A tenant's own terms, or a verified request, go down to the floor.
+                    _ => floor,
+                };
+                (&retain.table, column, unit, term, condition(retain))
             }
             Policy::Partition(partition) if partition.enabled && partition.expired != Expired::Detach(None) => {
-                (&partition.table, &partition.column, partition.unit, partition.keep?, None)
+                (&partition.table, partition.column.as_str(), partition.unit, partition.keep?, None)
             }
             _ => return None,
         };
-        let (table, column) = (table.clone(), column.clone());
+        let (table, column) = (table.clone(), column.to_owned());
         Some(Self { kind: policy.kind(), name: policy.name().to_owned(), table, column, unit, term, filter })
     }
 
@@ -58,9 +62,8 @@ impl Sweep {
         };
         takes_no_more
             && keeps_no_more
-            && kept.table == keeper.table
+            && are_about_the_same(&kept, keeper)
             && counted_from(&kept) == counted_from(keeper)
-            && condition(&kept) == condition(keeper)
     }
 }
 
@@ -87,21 +90,31 @@ fn condition(policy: &Retain) -> Option<String> {
     }
 }
 
-/// The policies with a floor once nodes follow `current`: those, and those that left and whose floor no other replaced.
-pub(super) fn keepers(current: &[Policy], stored: &[Stored]) -> Vec<Retain> {
-    let of_current = |policy: &Policy| match policy {
+/// The same rows, as far as names tell.
+pub(super) fn are_about_the_same(one: &Retain, other: &Retain) -> bool {
+    one.table == other.table && condition(one) == condition(other)
+}
+
+/// Those of the policies that retain.
+pub(super) fn retained(policies: &[Policy]) -> Vec<Retain> {
+    let retain = |policy: &Policy| match policy {
         Policy::Retain(retain) => Some(retain.clone()),
         _ => None,
     };
-    let current: Vec<Retain> = current.iter().filter_map(of_current).collect();
+    policies.iter().filter_map(retain).collect()
+}
+
+/// The policies with a floor once nodes follow `current`: those, and those that left, or are about other rows by then, and
+/// whose floor no other replaced.
+pub(super) fn keepers(current: &[Policy], stored: &[Stored]) -> Vec<Retain> {
+    let current = retained(current);
     let is_stored = |policy: &Retain| {
         stored.iter().any(|stored| stored.kind == Kind::Retain && stored.name == policy.name.as_str())
     };
-    let stays = |policy: &Retain| current.iter().any(|is| (&is.name, &is.table) == (&policy.name, &policy.table));
+    let stays = |policy: &Retain| current.iter().any(|is| is.name == policy.name && are_about_the_same(is, policy));
     let taken_over = |gone: &Retain| {
-        let about = |policy: &Retain| (policy.table.clone(), condition(policy));
         current.iter().any(|policy| {
-            policy.floor.is_some() && about(policy) == about(gone) && counted_from(policy) == counted_from(gone)
+            policy.floor.is_some() && are_about_the_same(policy, gone) && counted_from(policy) == counted_from(gone)
         })
     };
     let still_counts =
@@ -133,7 +146,7 @@ pub(super) async fn below(connection: &mut PgConnection, sweep: &Sweep, keeper: 
     let Some(floor) = keeper.floor.filter(|_| (sweep.kind, sweep.name.as_str()) != (Kind::Retain, name)) else {
         return Ok(None);
     };
-    let keeps = counted_from(keeper).0 == sweep.column && sweep.term.never_shorter(&floor);
+    let keeps = counted_from(keeper) == (sweep.column.as_str(), sweep.unit) && sweep.term.never_shorter(&floor);
     if keeps || !share_rows(connection, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
         return Ok(None);
     }
@@ -159,6 +172,20 @@ pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Poli
 /// The same for another policy that retains.
 pub(super) async fn retain_the_same(connection: &mut PgConnection, one: &Retain, other: &Retain) -> Result<bool> {
     share_rows(connection, one, (&other.table, condition(other).as_deref())).await
+}
+
+/// Whether a policy as it is wanted is not about all the rows that it keeps now.
+pub(super) async fn leaves_behind(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<bool> {
+    if are_about_the_same(before, wanted) {
+        return Ok(false);
+    }
+    let Ok(now) = catalog::table(connection, &before.table).await else { return Ok(false) };
+    let then = catalog::table(connection, &wanted.table).await?;
+    if store::overlap(connection, now.oid, then.oid).await? != Some(now.oid) {
+        return Ok(true);
+    }
+    let Some(condition) = condition(wanted) else { return Ok(false) };
+    share_rows(connection, before, (&wanted.table, Some(&format!("({condition}) IS NOT TRUE")))).await
 }
 
 /// Whether some rows may be a policy's and satisfy a condition on another table, or the same.

@@ -55,7 +55,7 @@ pub use subject::{
     Shown, delete, erase as request_erasure, held, hold, named, now, observes, release, restore, retry, show, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
-pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
+pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 
 use crate::audit::{Entry, Hash, Moment, SubjectKey};

@@ -17,22 +17,67 @@ use crate::policy::store::{Put, Source};
 use crate::policy::{Expire, Kind, Policy, Retain, RetainForm, Term, Warning};
 use crate::{Error, Result, plan, policy};
 
+/// What a tenant has of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantTerms {
+    /// How long its data is retained; none: as the policy says.
+    pub retention: Option<Term>,
+    /// How long before its erasure a subject is warned; none: as the policy says.
+    pub warn_before: Option<Vec<Term>>,
+    /// Words of its own in the warning.
+    pub texts: BTreeMap<String, String>,
+    /// False: nothing of this tenant goes.
+    pub enabled: bool,
+}
+
+impl Default for TenantTerms {
+    /// All as the policy says.
+    fn default() -> Self {
+        Self { retention: None, warn_before: None, texts: BTreeMap::new(), enabled: true }
+    }
+}
+
+impl TenantTerms {
+    /// As it is kept; what it leaves to the policy is absent.
+    fn spec(&self) -> Value {
+        let mut spec = json!({ "retention": self.retention.as_ref().map(Term::to_string), "enabled": self.enabled });
+        if let Some(terms) = &self.warn_before {
+            spec["warn_before"] = terms.iter().map(Term::to_string).collect();
+        }
+        if !self.texts.is_empty() {
+            spec["texts"] = json!(self.texts);
+        }
+        spec
+    }
+
+    fn of(kept: &Override) -> Result<Self> {
+        let listed = |terms: &Vec<Value>| terms.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let warn_before: Option<Vec<String>> = kept.spec["warn_before"].as_array().map(listed);
+        let texts = kept.spec["texts"].as_object().cloned().unwrap_or_default();
+        Ok(Self {
+            retention: kept.spec["retention"].as_str().map(str::parse).transpose()?,
+            warn_before: warn_before.map(|terms| policy::warning_terms(&terms)).transpose()?,
+            texts: policy::warning_texts(&texts)?,
+            enabled: kept.enabled,
+        })
+    }
+}
+
 /// What becomes of a tenant's terms.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OverrideChange {
-    /// Its own retention, and whether anything of it is erased.
-    Set {
-        /// How long; none: as the policy says.
-        retention: Option<Term>,
-        /// How long before its erasure a subject is warned; none: as the policy says.
-        warn_before: Option<Vec<Term>>,
-        /// Words of its own in the warning.
-        texts: BTreeMap<String, String>,
-        /// False: nothing of this tenant goes.
-        enabled: bool,
-    },
+    /// They are these.
+    Set(TenantTerms),
     /// The policy's again.
     Unset,
+}
+
+/// What a tenant has of its own by a policy, which stays until the transaction ends.
+pub async fn tenant_terms(connection: &mut PgConnection, policy: &str, tenant: &str) -> Result<TenantTerms> {
+    policy::store::lock(connection).await?;
+    let all = store::overrides(connection, policy).await?;
+    let own = all.iter().find(|own| own.tenant == tenant);
+    own.map_or_else(|| Ok(TenantTerms::default()), TenantTerms::of)
 }
 
 /// The overrides of a policy.
@@ -84,7 +129,8 @@ pub async fn set_override_at(
     // Terms that a column cannot have stop a policy; they can be taken back all the same.
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
-        OverrideChange::Set { retention, warn_before, texts, enabled } => {
+        OverrideChange::Set(terms) => {
+            let TenantTerms { retention, warn_before, texts, enabled } = terms;
             if !confirmed {
                 has_rows(connection, &retain, tenant).await?;
             }
@@ -108,10 +154,9 @@ pub async fn set_override_at(
                 let kept = retention.unwrap_or_else(|| retain.retention());
                 fits(name, tenant, first, &kept)?;
             }
-            let spec = set_spec(retention.as_ref(), warn_before.as_deref(), texts, *enabled);
             let interval = retention.map(|term| term.to_interval());
             let warn = warn_before.as_ref().map(|terms| terms.iter().map(Term::to_interval).collect());
-            store::put_override(connection, (name, tenant), (interval, warn), &spec, *enabled, by).await?;
+            store::put_override(connection, (name, tenant), (interval, warn), &terms.spec(), *enabled, by).await?;
         }
         OverrideChange::Unset => {
             if !store::remove_override(connection, name, tenant).await? {
@@ -143,8 +188,8 @@ pub async fn set_override_at(
     entry.policy = Some(name.to_owned());
     entry.policy_version = Some(version);
     entry.details = match change {
-        OverrideChange::Set { retention, warn_before, texts, enabled } => {
-            let mut details = set_spec(retention.as_ref(), warn_before.as_deref(), texts, *enabled);
+        OverrideChange::Set(terms) => {
+            let mut details = terms.spec();
             details["tenant"] = tenant.into();
             details
         }
@@ -173,23 +218,6 @@ async fn has_rows(connection: &mut PgConnection, retain: &Retain, tenant: &str) 
     }
 }
 
-/// An override as it was set; what it leaves to the policy is absent.
-fn set_spec(
-    retention: Option<&Term>,
-    warn_before: Option<&[Term]>,
-    texts: &BTreeMap<String, String>,
-    enabled: bool,
-) -> Value {
-    let mut spec = json!({ "retention": retention.map(Term::to_string), "enabled": enabled });
-    if let Some(terms) = warn_before {
-        spec["warn_before"] = terms.iter().map(Term::to_string).collect();
-    }
-    if !texts.is_empty() {
-        spec["texts"] = json!(texts);
-    }
-    spec
-}
-
 /// A tenant's subjects can be warned in time.
 fn fits(policy: &str, tenant: &str, first: Option<&Term>, kept: &Term) -> Result<()> {
     let what = format!("the retention of tenant {tenant}");
@@ -208,10 +236,10 @@ pub(crate) async fn still_fits(connection: &mut PgConnection, retain: &Retain, w
         return Ok(());
     }
     for own in store::overrides(connection, retain.name.as_str()).await? {
-        let text = |value: &Value| value.as_str().map(str::parse::<Term>).transpose();
-        let kept = own.spec.get("retention").map(text).transpose()?.flatten().unwrap_or_else(|| retain.retention());
-        let first = own.spec.get("warn_before").and_then(|terms| terms.get(0)).map(text).transpose()?.flatten();
-        fits(retain.name.as_str(), &own.tenant, first.as_ref().or(warning.before.first()), &kept)?;
+        let terms = TenantTerms::of(&own)?;
+        let kept = terms.retention.unwrap_or_else(|| retain.retention());
+        let first = terms.warn_before.as_ref().unwrap_or(&warning.before).first();
+        fits(retain.name.as_str(), &own.tenant, first, &kept)?;
     }
     Ok(())
 }
@@ -264,8 +292,7 @@ pub(crate) async fn own_terms(connection: &mut PgConnection, retain: &Retain) ->
     }
     let (mut shortest, mut terms) = (direct.older_than, Vec::new());
     for own in overrides {
-        let retention = own.spec.get("retention").and_then(|term| term.as_str()).map(str::parse::<Term>);
-        let retention = retention.transpose()?.unwrap_or(direct.older_than);
+        let retention = TenantTerms::of(&own)?.retention.unwrap_or(direct.older_than);
         if own.enabled && retention.approximate() < shortest.approximate() {
             shortest = retention;
         }

@@ -2,7 +2,7 @@
 //! moved date, a warning that is sent once more.
 
 use ebb::policy::Term;
-use ebb::retain::OverrideChange;
+use ebb::retain::{OverrideChange, TenantTerms};
 use ebb::schedule::sink::Verdict;
 
 use super::warn::{Shop, payload};
@@ -144,7 +144,8 @@ async fn columns_that_mirror_due_times_follow_the_policy_and_tenants() {
     let mut tx = ebb.engine.database().read().await.unwrap();
     for (tenant, days, enabled) in [("t1", Some(120), true), ("t2", None, false)] {
         let retention = days.map(|days: u32| format!("{days}d").parse::<Term>().unwrap());
-        let change = OverrideChange::Set { retention, warn_before: None, texts: Default::default(), enabled };
+        let change =
+            OverrideChange::Set(TenantTerms { retention, warn_before: None, texts: Default::default(), enabled });
         ebb::retain::set_override(&mut tx, "users", tenant, &change, true, "test").await.unwrap();
     }
     tx.commit().await.unwrap();

@@ -271,12 +271,12 @@ async fn tenants_have_their_own_terms_above_the_floor() {
         let engine = ebb.engine.clone();
         async move {
             let mut tx = engine.database().read().await.unwrap();
-            let change = ebb::retain::OverrideChange::Set {
+            let change = ebb::retain::OverrideChange::Set(ebb::retain::TenantTerms {
                 retention: Some(ebb::policy::Term::days(days)),
                 warn_before: None,
                 texts: Default::default(),
                 enabled,
-            };
+            });
             let set = ebb::retain::set_override(&mut tx, "users", tenant, &change, false, "test").await;
             tx.commit().await.unwrap();
             set
@@ -312,12 +312,10 @@ async fn rows_by_age_have_floor_and_tenants_too() {
         brake = { share = \"off\" }";
     ebb.apply(policy).await;
     let mut tx = ebb.engine.database().read().await.unwrap();
-    let long = ebb::retain::OverrideChange::Set {
+    let long = ebb::retain::OverrideChange::Set(ebb::retain::TenantTerms {
         retention: Some(ebb::policy::Term::days(150)),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+        ..Default::default()
+    });
     ebb::retain::set_override(&mut tx, "notifications", "long", &long, false, "test").await.unwrap();
     tx.commit().await.unwrap();
     ebb.once("notifications").await;

@@ -4,6 +4,7 @@ mod again;
 mod along;
 mod at_once;
 mod circles;
+mod consent;
 mod events;
 mod former;
 mod gates;

@@ -1,7 +1,7 @@
 //! Rows of a subject with a policy of their own: those whose own term is not over stay, row by row, without their link.
 
 use ebb::policy::Term;
-use ebb::retain::{OverrideChange, set_override, show};
+use ebb::retain::{OverrideChange, TenantTerms, set_override, show};
 use ebb::spine::Status;
 
 use super::users;
@@ -41,12 +41,7 @@ async fn a_row_stays_until_its_own_term_is_over_and_what_hangs_on_it_too() {
     let ebb = Ebb::with(TABLES).await;
     ebb.apply(&format!("{}{}", orders("365d", ""), users(""))).await;
     let mut tx = ebb.engine.database().read().await.unwrap();
-    let long = OverrideChange::Set {
-        retention: Some(Term::days(1000)),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let long = OverrideChange::Set(TenantTerms { retention: Some(Term::days(1000)), ..Default::default() });
     set_override(&mut tx, "orders", "t2", &long, false, "test").await.unwrap();
     tx.commit().await.unwrap();
     due(&ebb).await;

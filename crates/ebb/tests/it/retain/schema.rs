@@ -139,7 +139,8 @@ async fn a_change_at_runtime_approves_no_tree_that_has_grown() {
     ebb.engine.set_policy("users", &spec(serde_json::json!({ "enabled": true })), "test").await.unwrap_err();
     assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (12, "1".into()));
 
-    ebb.engine.apply(&wanted(&users("")).unwrap(), true, "test").await.unwrap();
+    let sure = ebb::retain::Consent { confirmed: true, reason: None };
+    ebb.engine.apply_with(&wanted(&users("")).unwrap(), true, "test", &sure).await.unwrap();
     ebb.engine.set_policy("users", &described, "test").await.unwrap();
     ebb.once("users").await;
     assert_eq!((ebb.rows().await.0, ebb.list("id", "reviews").await), (11, String::new()));

@@ -2,7 +2,7 @@
 
 use ebb::doctor::Questions;
 use ebb::policy::{Spec, Term};
-use ebb::retain::{Consent, OverrideChange};
+use ebb::retain::{Consent, OverrideChange, TenantTerms};
 use ebb::{Error, Result};
 
 use super::{found_in_ebb, users};
@@ -24,12 +24,7 @@ fn older_than(term: &str) -> Spec {
 }
 
 async fn own_term(ebb: &Ebb, tenant: &str, days: u16, confirmed: bool) -> Result<(i64, u64, u64)> {
-    let change = OverrideChange::Set {
-        retention: Some(Term::days(days)),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let change = OverrideChange::Set(TenantTerms { retention: Some(Term::days(days)), ..Default::default() });
     change_override(ebb, tenant, &change, confirmed).await
 }
 
@@ -131,7 +126,15 @@ async fn a_policy_keeps_its_table_and_a_table_its_floor() {
     ebb.db.execute("CREATE TABLE customers (id bigint PRIMARY KEY, deleted_at timestamptz)").await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
     let moved = users("floor = \"40d\"").replace("public.users", "public.customers");
-    refused(ebb.try_apply(&moved).await, "open deletions or holds of subjects of public.users");
+    refused(
+        ebb.try_apply(&moved).await,
+        "the floor 40d of policy users would not hold any more for rows that it keeps",
+    );
+    let why = Consent { confirmed: false, reason: Some("the law changed".into()) };
+    refused(
+        ebb.engine.apply_with(&wanted(&moved).unwrap(), false, "lawyer", &why).await,
+        "open deletions or holds of subjects of public.users",
+    );
     // A new name is the same table.
     ebb.db.execute("ALTER TABLE users RENAME TO people").await;
     ebb.apply(&users("floor = \"40d\"").replace("public.users", "public.people")).await;
@@ -143,10 +146,9 @@ async fn a_policy_keeps_its_table_and_a_table_its_floor() {
     let renamed = users("").replace("name = \"users\"", "name = \"people\"");
     refused(ebb.try_apply(&renamed).await, "the floor 40d of policy users would go down");
     refused(
-        ebb.try_apply(&format!("{}\n{renamed}", users("floor = \"40d\""))).await,
+        ebb.try_apply(&format!("{}\n{renamed}floor = \"40d\"\n", users("floor = \"40d\""))).await,
         "have two policies, people and users",
     );
-    let why = Consent { confirmed: false, reason: Some("the law changed".into()) };
     ebb.engine.apply_with(&wanted(&renamed).unwrap(), false, "lawyer", &why).await.unwrap();
     let record = "SELECT by_name || ': ' || (details ->> 'reason') FROM ebb.audit WHERE action = 'floor'";
     assert_eq!(ebb.db.scalar::<String>(record).await, "lawyer: the law changed");
@@ -286,12 +288,7 @@ async fn row_security_is_named_for_what_it_is() {
 async fn an_erasure_before_a_tenants_own_term_is_found() {
     let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true\nfloor = \"30d\"").await;
     let mut tx = ebb.engine.database().read().await.unwrap();
-    let longer = OverrideChange::Set {
-        retention: Some(Term::days(60)),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let longer = OverrideChange::Set(TenantTerms { retention: Some(Term::days(60)), ..Default::default() });
     ebb::retain::set_override(&mut tx, "users", "t1", &longer, false, "test").await.unwrap();
     tx.commit().await.unwrap();
     for (tenant, days) in [("t1", 59), ("t1", 61), ("t0", 61), ("t0", 91)] {

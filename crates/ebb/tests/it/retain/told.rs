@@ -2,7 +2,7 @@
 
 use ebb::audit::SubjectKey;
 use ebb::doctor::{Questions, Severity};
-use ebb::retain::{Consent, Link, OverrideChange, Replay, past_erasures, replay, set_override};
+use ebb::retain::{Consent, Link, OverrideChange, Replay, TenantTerms, past_erasures, replay, set_override};
 use ebb::spine::Status;
 use ebb_testkit::{TempDir, empty_database};
 
@@ -351,12 +351,7 @@ async fn policies_over_other_rows_of_a_table_are_nothing_to_a_floor() {
 #[tokio::test]
 async fn a_tenant_without_rows_is_more_likely_a_typing_error() {
     let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
-    let set = OverrideChange::Set {
-        retention: Some("120d".parse().unwrap()),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let set = OverrideChange::Set(TenantTerms { retention: Some("120d".parse().unwrap()), ..Default::default() });
     let mut tx = ebb.engine.database().read().await.unwrap();
     let refused = set_override(&mut tx, "users", "t7", &set, false, "test").await.unwrap_err();
     assert!(
@@ -400,12 +395,7 @@ async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
         assert!(refused.is_refused() && refused.to_string().contains(what), "{refused}");
     };
     says(set("grace", "40d".into()).await, "6 more subjects would be due at once");
-    let shorter = OverrideChange::Set {
-        retention: Some("40d".parse().unwrap()),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let shorter = OverrideChange::Set(TenantTerms { retention: Some("40d".parse().unwrap()), ..Default::default() });
     let mut tx = ebb.engine.database().read().await.unwrap();
     let refused = set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap_err();
     assert!(refused.to_string().contains("2 more subjects would be due at once"), "{refused}");
@@ -413,12 +403,7 @@ async fn what_a_change_makes_due_counts_whom_nobody_has_marked() {
     says(set("deleted_at", "updated_at".into()).await, "6 more subjects would be due at once");
 
     // The same for tenants whose own terms count no more, marked or not.
-    let longer = OverrideChange::Set {
-        retention: Some("200d".parse().unwrap()),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let longer = OverrideChange::Set(TenantTerms { retention: Some("200d".parse().unwrap()), ..Default::default() });
     let mut tx = ebb.engine.database().read().await.unwrap();
     for tenant in ["t0", "t1", "t2"] {
         set_override(&mut tx, "users", tenant, &longer, false, "test").await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebb::policy::Term;
-use ebb::retain::{Link, OverrideChange};
+use ebb::retain::{Link, OverrideChange, TenantTerms};
 use ebb::schedule::sink::{Delivery, Verdict};
 use ebb::{Engine, Error};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ impl Shop {
     /// A tenant has words of its own in the warning.
     pub(super) async fn words(&self, tenant: &str, texts: &[(&str, &str)]) {
         let texts = texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
-        let change = OverrideChange::Set { retention: None, warn_before: None, texts, enabled: true };
+        let change = OverrideChange::Set(TenantTerms { retention: None, warn_before: None, texts, enabled: true });
         let mut tx = self.engine.database().read().await.unwrap();
         ebb::retain::set_override(&mut tx, "users", tenant, &change, true, "test").await.unwrap();
         tx.commit().await.unwrap();
@@ -527,12 +527,12 @@ async fn a_run_that_is_cut_off_anywhere_leaves_state_and_event_together() {
 async fn a_tenant_has_its_own_time_and_words() {
     let shop = Shop::new("tenant = \"tenant_id\"\ntenant_override = true\ntexts = { service = \"Shop\", support = \"help@example.test\" }").await;
     let set = |retention: Option<u16>, before: Vec<u16>, texts: &[(&str, &str)]| {
-        let change = OverrideChange::Set {
+        let change = OverrideChange::Set(TenantTerms {
             retention: retention.map(Term::days),
             warn_before: (!before.is_empty()).then(|| before.into_iter().map(Term::days).collect()),
             texts: texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect(),
             enabled: true,
-        };
+        });
         let engine = shop.engine.clone();
         async move {
             let mut tx = engine.database().read().await?;
