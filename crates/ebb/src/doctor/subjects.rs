@@ -39,7 +39,7 @@ pub(super) async fn subjects(
                 false => Finding::warn("subjects", Some(name), evidence),
             };
             findings.push(match found.fix {
-                Some(fix) if fix.starts_with("CREATE ") || fix.starts_with("ALTER ") => {
+                Some(fix) if ["CREATE ", "ALTER ", "REVOKE "].iter().any(|begins| fix.starts_with(begins)) => {
                     finding.fix(Fix::sql(format!("{fix};")))
                 }
                 Some(fix) => finding.fix(Fix::advice(fix)),

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
+use super::path::Path;
 use super::store;
 use super::store::rows::{Standing, id_sql};
 use super::tree::Column;
@@ -38,7 +39,7 @@ pub(crate) async fn create(
     compiled: &Compiled,
 ) -> Result<String> {
     let name = name(policy);
-    let path = path(connection, compiled).await?;
+    let path = Path::of(connection, compiled.oid).await?;
     let definition = format!(
         "CREATE OR REPLACE FUNCTION ebb.{} (text, text, timestamptz, timestamptz)
          RETURNS TABLE (\"ebb:id\" text, \"ebb:deleted_at\" timestamptz, \"ebb:tenant\" text)
@@ -74,20 +75,12 @@ pub(crate) async fn is_outdated(
     subjects: &Subjects,
     compiled: &Compiled,
 ) -> Result<bool> {
-    let path = path(connection, compiled).await?;
+    let path = Path::of(connection, compiled.oid).await?;
     let there = store::generated(connection, &name(policy)).await?;
     Ok(there.is_some_and(|there| there != body(subjects, compiled, &path)))
 }
 
-/// Where triggers of the table find what they name without a schema: they run with its owner's rights here, so nothing is
-/// looked up where others may create. The function itself names everything in full.
-async fn path(connection: &mut PgConnection, compiled: &Compiled) -> Result<String> {
-    let closed = store::closed_schemas(connection, compiled.oid).await?;
-    let closed = closed.into_iter().map(|schema| Ident::new(schema).to_string());
-    Ok(["pg_catalog".to_owned()].into_iter().chain(closed).chain(["pg_temp".to_owned()]).collect::<Vec<_>>().join(", "))
-}
-
-fn body(subjects: &Subjects, compiled: &Compiled, path: &str) -> String {
+fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
     let root = &compiled.root;
     let mirror = &subjects.mirror;
     let set =

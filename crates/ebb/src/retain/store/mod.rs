@@ -307,9 +307,10 @@ pub(crate) async fn generated(connection: &mut PgConnection, name: &str) -> Resu
     Ok(sql!("generated" scalar String).bind(name).fetch_optional(connection).await?)
 }
 
-/// The schemas where a table's triggers may look things up with its owner's rights: nobody else can put anything there.
-pub(crate) async fn closed_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<String>> {
-    Ok(sql!("closed_schemas" scalar String).bind(i64::from(table)).fetch_all(connection).await?)
+/// The schemas where a table's triggers look things up, each with whoever else may create there: with the rights of the
+/// table's owner nothing is looked up in one that has anybody.
+pub(crate) async fn path_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<(String, Vec<String>)>> {
+    Ok(sql!("path_schemas" as (String, Vec<String>)).bind(i64::from(table)).fetch_all(connection).await?)
 }
 
 /// Whether a B-tree starts with a column and has every row where it is not null.
