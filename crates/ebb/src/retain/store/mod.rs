@@ -307,6 +307,11 @@ pub(crate) async fn generated(connection: &mut PgConnection, name: &str) -> Resu
     Ok(sql!("generated" scalar String).bind(name).fetch_optional(connection).await?)
 }
 
+/// The roles without whose rights a function of the ebb schema cannot be made anew.
+pub(crate) async fn lacks_to_define(connection: &mut PgConnection, name: &str) -> Result<Vec<String>> {
+    Ok(sql!("lacks_to_define" scalar String).bind(name).fetch_all(connection).await?)
+}
+
 /// The schemas where a table's triggers look things up, each with whoever else may create there: with the rights of the
 /// table's owner nothing is looked up in one that has anybody.
 pub(crate) async fn path_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<(String, Vec<String>)>> {
