@@ -120,7 +120,7 @@ fn astray(astray: retain::Astray, policy: &str) -> Vec<Finding> {
         );
         let fix = format!(
             "ebb hold {policy} ID for whom it is about by now, then ebb release {policy} {}; mark_at_once = true lets holds follow",
-            astray.held[0]
+            retain::argument(&astray.held[0])
         );
         findings.push(Finding::fail("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
     }

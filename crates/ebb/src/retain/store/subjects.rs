@@ -139,6 +139,29 @@ pub(crate) async fn retry_warning(connection: &mut PgConnection, policy: &str, i
     Ok(sql!("retry_warning" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+/// A soft delete that no deletion is of yet: marking has not come by, or a hold keeps it away.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Unmarked {
+    /// When the row says that it was deleted.
+    pub deleted_at: Moment,
+    /// When it will be erased at the earliest.
+    pub due_at: Moment,
+}
+
+/// The id of a subject as its table writes it, none when there is no such row, and whether it waits to be marked. Its row is
+/// locked until the transaction ends.
+pub(crate) async fn look_subject(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+) -> Result<(Option<String>, Option<Unmarked>)> {
+    let query = sql!("look_subject" as (Option<String>, Option<Moment>, Option<Moment>)).bind(policy).bind(id);
+    let (id, deleted_at, due_at) = query.fetch_one(connection).await.map_err(explain)?;
+    let unmarked = deleted_at.zip(due_at).map(|(deleted_at, due_at)| Unmarked { deleted_at, due_at });
+    Ok((id, unmarked))
+}
+
 /// Calls one of the functions that everybody uses: the same rules whoever asks.
 pub(crate) async fn call<T>(connection: &mut PgConnection, sql: &'static str, arguments: &[Option<&str>]) -> Result<T>
 where

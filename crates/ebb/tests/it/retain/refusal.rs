@@ -1,7 +1,7 @@
 //! What stands in the way of deleting and restoring a subject, told where it is met and, where it can be known, before.
 
 use ebb::doctor::Finding;
-use ebb::retain;
+use ebb::retain::{self, Shown};
 
 use super::told::questions;
 use super::users;
@@ -29,6 +29,11 @@ async fn delete(ebb: &Ebb, id: &str) -> ebb::Result<()> {
     let mut tx = ebb.engine.database().read().await.unwrap();
     retain::delete(&mut tx, "users", id, "test").await?;
     Ok(tx.commit().await?)
+}
+
+async fn show(ebb: &Ebb, id: &str) -> Shown {
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    retain::show(&mut tx, "users", id).await.unwrap()
 }
 
 async fn doctor(ebb: &Ebb, config: &str) -> Vec<Finding> {
@@ -95,4 +100,25 @@ async fn a_wrong_id_is_the_callers_and_a_changed_table_is_not() {
     let error = delete(&ebb, "2026-01-01").await.unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("the table is not what policy users says"), "{error}");
     assert!(error.hint().unwrap().contains("ebb apply"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_soft_delete_that_nobody_has_marked_yet_is_shown_with_its_date() {
+    let ebb = Ebb::shop("").await;
+    assert!(show(&ebb, "1").await.unmarked.is_none());
+    ebb.db.execute("UPDATE users SET deleted_at = now() - interval '3 days' WHERE id < 3").await;
+    let shown = show(&ebb, "1").await;
+    let unmarked = shown.unmarked.expect("nobody has marked it");
+    assert_eq!(unmarked.due_at.micros() - unmarked.deleted_at.micros(), 90 * 86_400_000_000, "{shown:?}");
+    assert!(shown.deletion.is_none(), "{shown:?}");
+    // A hold keeps marking away for as long as it lasts.
+    ebb.db.execute("SELECT ebb.place_hold('users', '2', 'court')").await;
+    ebb.once("users:mark").await;
+    let (marked, held) = (show(&ebb, "1").await, show(&ebb, "2").await);
+    assert!(marked.unmarked.is_none() && marked.deletion.unwrap().state == "pending");
+    assert!(held.unmarked.is_some() && held.hold.is_some() && held.deletion.is_none(), "{held:?}");
+    // Taken back, and deleted anew by the application: what was restored says nothing of it.
+    ebb.db.execute("SELECT ebb.restore_subject('users', '1'); UPDATE users SET deleted_at = now() WHERE id = 1").await;
+    let again = show(&ebb, "1").await;
+    assert!(again.unmarked.is_some() && again.deletion.unwrap().state == "restored");
 }
