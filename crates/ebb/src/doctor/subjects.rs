@@ -2,7 +2,7 @@
 
 use super::{Finding, Fix};
 use crate::plan::{followed, retained};
-use crate::policy::{Stored, Wanted};
+use crate::policy::{Kind, Stored, Wanted};
 use crate::retain::{self, Surroundings};
 use crate::{Engine, Result};
 
@@ -72,11 +72,18 @@ pub(super) async fn subjects(
     }
     let mut tx = engine.database().read().await?;
     for (policy, open, held) in retain::stranded(&mut tx).await? {
+        // What is enabled by its own keys and yet is not has left the file.
+        let of_name = |stored: &&Stored| stored.kind == Kind::Retain && stored.name == policy;
+        let says = stored.iter().find(of_name).and_then(|stored| stored.policy().ok()).map(|policy| policy.enabled());
+        let (is, back) = match says {
+            Some(false) => ("disabled", format!("ebb policy set {policy} enabled=true, or enabled = true in the file")),
+            _ => ("not in the file any more", "put it back into the file".to_owned()),
+        };
         let evidence = format!(
-            "it is not in the file any more, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
+            "it is {is}, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
         );
         let fix = format!(
-            "put it back into the file; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
+            "{back}; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
         );
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }

@@ -122,3 +122,22 @@ async fn a_soft_delete_that_nobody_has_marked_yet_is_shown_with_its_date() {
     let again = show(&ebb, "1").await;
     assert!(again.unmarked.is_some() && again.deletion.unwrap().state == "restored");
 }
+
+#[tokio::test]
+async fn doctor_tells_a_disabled_policy_from_one_that_left_the_file() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    let stranded = async |config: &str| {
+        ebb.apply(config).await;
+        let found = doctor(&ebb, config).await;
+        let found = found.into_iter().find(|found| found.evidence.contains("1 deletions of it are open")).unwrap();
+        (found.evidence, format!("{:?}", found.fix))
+    };
+    let (evidence, fix) = stranded(&users("enabled = false")).await;
+    assert!(evidence.starts_with("it is disabled"), "{evidence}");
+    assert!(fix.contains("ebb policy set users enabled=true"), "{fix}");
+    ebb.apply(&users("")).await;
+    let (evidence, fix) = stranded("").await;
+    assert!(evidence.starts_with("it is not in the file any more"), "{evidence}");
+    assert!(fix.contains("put it back into the file"), "{fix}");
+}
