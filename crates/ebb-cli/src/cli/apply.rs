@@ -78,6 +78,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     if !args.json {
         made_due.iter().for_each(|due| say!("! {due}"));
     }
+    if !args.json {
+        for (policy, unseen) in context.engine.unseen_names(&wanted).await? {
+            say!("! {policy}: {}: {}", unseen.table, unseen.message);
+            unseen.fix.iter().for_each(|fix| say!("    {fix};"));
+        }
+    }
     if args.dry_run {
         return Ok(Outcome::Done);
     }

@@ -77,8 +77,15 @@ pub(crate) fn moment(option: &str, text: &str, now: Timestamp) -> Result<Timesta
         Error::usage(format!("{option} {text:?} is neither a time nor a duration"))
             .with_hint("for example 2027-01-31T02:00:00Z, 2027-01-31, or 30d for thirty days from now")
     };
-    let ahead = text.parse::<Term>().map_err(|_| wrong())?.as_duration().map_err(|_| wrong())?;
-    now.checked_add(ahead).map_err(|_| wrong())
+    let ahead: Term = match text.parse() {
+        Ok(term) => term,
+        // A number and a unit are meant as a duration; what is wrong with it is worth saying.
+        Err(error) if text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(char::is_alphanumeric) => {
+            return Err(Error::from(error).context(option));
+        }
+        Err(_) => return Err(wrong()),
+    };
+    ahead.after(now).ok_or_else(|| Error::usage(format!("{option} {text:?} is too far ahead: no time is that late")))
 }
 
 fn print_forecast(forecast: &Forecast) {

@@ -61,6 +61,7 @@ const LISTED: i64 = 200;
 
 pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
+    let pasted = retain::argument(id);
     if !agreed(context, &args, "soft-delete").await? {
         return Ok(Outcome::Failed);
     }
@@ -77,15 +78,16 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
     tx.commit().await?;
     match due == Moment::INFINITY {
         _ if observes => say!("soft-deleted; {}", only_observes(policy)),
-        true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {id}"),
+        true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {pasted}"),
         false => say!("soft-deleted; it will be erased {}", when(due)),
     }
-    say!("until then: ebb restore {policy} {id}");
+    say!("until then: ebb restore {policy} {pasted}");
     Ok(Outcome::Done)
 }
 
 pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
+    let pasted = retain::argument(id);
     if !agreed(context, &args, "erase").await? {
         return Ok(Outcome::Failed);
     }
@@ -106,9 +108,9 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     let over = due.timestamp().is_some_and(|due| due <= now);
     match waits {
         _ if observes => say!("noted; {}", only_observes(policy)),
-        _ if held => say!("it will be erased once its hold is lifted: ebb release {policy} {id}"),
-        _ if due == Moment::INFINITY => say!("it will not be erased as things stand: ebb show {policy} {id}"),
-        Some(why) if over => say!("it will be erased once nothing keeps it back ({why}): ebb show {policy} {id}"),
+        _ if held => say!("it will be erased once its hold is lifted: ebb release {policy} {pasted}"),
+        _ if due == Moment::INFINITY => say!("it will not be erased as things stand: ebb show {policy} {pasted}"),
+        Some(why) if over => say!("it will be erased once nothing keeps it back ({why}): ebb show {policy} {pasted}"),
         _ if over => say!("it will be erased by the next run: ebb trigger {policy}:erase"),
         _ => say!("it will be erased {}, by the next run after that", when(due)),
     }
@@ -135,20 +137,22 @@ async fn agreed(context: &Context, args: &DeleteArgs, verb: &str) -> Result<bool
 pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outcome> {
     let Subject { policy, id, by } = &subject;
     let mut tx = context.begin().await?;
-    let restored = retain::restore(&mut tx, policy, id, &context.by(by.as_deref())).await?;
-    tx.commit().await?;
-    if !restored {
+    if !retain::restore(&mut tx, policy, id, &context.by(by.as_deref())).await? {
+        // One that nobody knows is told apart from one that is fine.
+        retain::show(&mut tx, policy, id).await?;
         return Err(Error::refused(format!(
             "there is nothing to restore of {id}: it is not deleted, being erased, or gone"
         ))
-        .with_hint(format!("ebb show {policy} {id}")));
+        .with_hint(format!("ebb show {policy} {}", retain::argument(id))));
     }
+    tx.commit().await?;
     say!("restored");
     Ok(Outcome::Done)
 }
 
 pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     let Subject { policy, id, by } = &args.subject;
+    let pasted = retain::argument(id);
     let mut tx = context.begin().await?;
     let until = match &args.until {
         None => None,
@@ -162,10 +166,10 @@ pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
         Some(until) => {
             let until = output::time(until);
             say!(
-                "on hold until {until}; nothing of it goes before, by this policy or any other; to end it sooner: ebb release {policy} {id}"
+                "on hold until {until}; nothing of it goes before, by this policy or any other; to end it sooner: ebb release {policy} {pasted}"
             );
         }
-        None => say!("on hold; nothing of it goes, by this policy or any other, until: ebb release {policy} {id}"),
+        None => say!("on hold; nothing of it goes, by this policy or any other, until: ebb release {policy} {pasted}"),
     }
     Ok(Outcome::Done)
 }
@@ -187,8 +191,9 @@ pub(crate) async fn retry(context: &Context, subject: Subject) -> Result<Outcome
     let Subject { policy, id, by } = &subject;
     let mut tx = context.begin().await?;
     if !retain::retry(&mut tx, policy, id, &context.by(by.as_deref())).await? {
+        retain::show(&mut tx, policy, id).await?;
         return Err(Error::usage(format!("subject {id} of {policy} has not failed"))
-            .with_hint(format!("ebb show {policy} {id}")));
+            .with_hint(format!("ebb show {policy} {}", retain::argument(id))));
     }
     tx.commit().await?;
     say!("it is tried again by the next run: ebb trigger {policy}");
@@ -206,9 +211,15 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
     }
     let mut rows = vec![vec!["subject".to_owned(), format!("{} of {}", shown.id, shown.policy)]];
     let mut line = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
-    match &shown.deletion {
-        None => line("state", "not deleted".into()),
-        Some(deletion) => {
+    match (&shown.unmarked, &shown.deletion) {
+        (Some(unmarked), _) => {
+            let marked = if shown.hold.is_some() { "marked once its hold has ended" } else { "not marked yet" };
+            line("state", format!("soft-deleted by the application, {marked}"));
+            line("deleted", output::time(unmarked.deleted_at));
+            line("due", when(unmarked.due_at));
+        }
+        (None, None) => line("state", "not deleted".into()),
+        (None, Some(deletion)) => {
             line("state", deletion.state.clone());
             line("deleted", output::time(deletion.deleted_at));
             if deletion.closed_at.is_none() {

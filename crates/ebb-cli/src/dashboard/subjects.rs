@@ -111,8 +111,11 @@ pub(super) async fn one(
         None => Vec::new(),
     };
     tx.rollback().await?;
-    let state =
-        deletion.filter(|deletion| deletion.state != "restored").map_or("not deleted", |deletion| &deletion.state);
+    let state = match (&shown.unmarked, deletion) {
+        (Some(_), _) => "not marked yet",
+        (None, Some(deletion)) if deletion.state != "restored" => &deletion.state,
+        (None, _) => "not deleted",
+    };
     let main = html! {
         div.head {
             div { p.soft.small { a href="/subjects" { "Subjects" } " / " a href=(super::policies::path(&of.policy)) { (of.policy) } } h1 { (shown.id) } }
@@ -127,7 +130,7 @@ pub(super) async fn one(
         @if let Some(error) = deletion.and_then(|deletion| deletion.error.as_ref()) {
             div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } }
         }
-        section.panel { header { h2 { "Timeline" } } div.pad { (timeline(deletion, &records)) } }
+        section.panel { header { h2 { "Timeline" } } div.pad { (timeline(&shown, &records)) } }
         (would_go(&shown, shape.as_ref()))
     };
     Ok(frame::page(&visitor, "/subjects", &shown.id, main))
@@ -155,6 +158,7 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
     html! {
         @if visitor.may(Role::Operate) && shown.exists {
             @match open {
+                None if shown.unmarked.is_some() => (button("restore", "Restore", "main")),
                 None => (button("delete", "Delete", "")),
                 Some(deletion) => {
                     @if deletion.state != "erasing" { (button("restore", "Restore", "main")) }
@@ -168,8 +172,17 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
 }
 
 /// When what happened, and what comes.
-fn timeline(deletion: Option<&Deletion>, records: &[Record]) -> Markup {
-    let Some(deletion) = deletion else {
+fn timeline(shown: &Shown, records: &[Record]) -> Markup {
+    if let Some(unmarked) = &shown.unmarked {
+        return html! {
+            ol.timeline {
+                li.done { strong { "Soft-deleted by the application" } " " (time(unmarked.deleted_at)) }
+                li { strong { "Marked" } @if shown.hold.is_some() { " once its hold has ended" } @else { " by the next look at its table" } }
+                @if unmarked.due_at < Moment::INFINITY { li { strong { "Erased" } " from " (time(unmarked.due_at)) div.sub { (ago(unmarked.due_at)) } } }
+            }
+        };
+    }
+    let Some(deletion) = &shown.deletion else {
         return html! { p.soft { "It is not deleted, so nothing is planned." } };
     };
     let open = deletion.closed_at.is_none();

@@ -96,9 +96,10 @@ fn back() -> Markup {
     }
 }
 
-/// What is said when there is nothing to take back by this link.
+/// What is said when the link takes nothing back.
 fn over(link: &Link) -> Response {
     let (status, title, what, then) = match link {
+        Link::Refused(standing) => return refused(standing),
         Link::Used => (
             StatusCode::GONE,
             "This link was used before",
@@ -118,30 +119,42 @@ fn over(link: &Link) -> Response {
             "Open the link in the message itself, or copy all of it: it may go over more than one line.",
         ),
     };
-    page(
-        status,
-        title,
-        html! {
-            (mark("warn", "M12 7v6M12 16.500v.500M12 3a9 9 0 1 0 0 18a9 9 0 0 0 0-18"))
-            h1 { (title) }
-            p { (what) }
-            hr;
-            p.quiet { (then) }
-        },
-    )
+    notice(status, title, what, html! { (then) })
+}
+
+/// The account's table does not let it come back as it was. Why is for the log: it may be about somebody else.
+fn refused(standing: &Standing) -> Response {
+    let what = "Something stands in the way of bringing this account back as it was, for example another account that uses its address \
+                by now. Nothing has changed, and trying again will not help.";
+    let ahead = standing.due_at > standing.now && standing.due_at != Moment::INFINITY;
+    let due = ahead.then(|| date(standing.due_at, &standing.zone));
+    let then = html! {
+        @match standing.texts.get("support") {
+            Some(support) => { "Please write to " (contact(support)) },
+            None => "Please write to whoever sent you the message",
+        }
+        @if let Some(due) = due { " before " (due) ": until then nothing is deleted for good." } @else { "." }
+    };
+    notice(StatusCode::CONFLICT, "It cannot be restored here", what, then)
+}
+
+fn notice(status: StatusCode, title: &str, what: &str, then: Markup) -> Response {
+    let body = html! {
+        (mark("warn", "M12 7v6M12 16.500v.500M12 3a9 9 0 1 0 0 18a9 9 0 0 0 0-18"))
+        h1 { (title) }
+        p { (what) }
+        hr;
+        p.quiet { (then) }
+    };
+    page(status, title, body)
 }
 
 /// The database is away, or this node lacks its key: the visitor can do nothing about either.
 fn not_now(error: &ebb::Error) -> Response {
     tracing::error!(error = %error, hint = error.hint(), "A restore link could not be answered");
-    let body = html! {
-        (mark("warn", "M12 7v6M12 16.500v.500M12 3a9 9 0 1 0 0 18a9 9 0 0 0 0-18"))
-        h1 { "Not at the moment" }
-        p { "Something on our side is not working. Nothing has changed, and your link stays good." }
-        hr;
-        p.quiet { "Please try again in a few minutes." }
-    };
-    let mut response = page(StatusCode::SERVICE_UNAVAILABLE, "Not at the moment", body);
+    let what = "Something on our side is not working. Nothing has changed, and your link stays good.";
+    let then = html! { "Please try again in a few minutes." };
+    let mut response = notice(StatusCode::SERVICE_UNAVAILABLE, "Not at the moment", what, then);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("120"));
     response
 }

@@ -79,6 +79,7 @@ async fn show(_by: By<Read>, State(surface): State<Surface>, Path(of): Path<Of>)
     responses(
         (status = 200, description = "When it will be erased", body = Due),
         (status = 404, description = "There is no such policy or subject", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Its table refuses it, or the policy is disabled", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("app"))),
 )]
@@ -97,6 +98,7 @@ async fn delete(
     responses(
         (status = 200, description = "When it will be erased", body = Due),
         (status = 404, description = "There is no such policy or subject", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Its table refuses it, or the policy is disabled", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("app"))),
 )]
@@ -136,7 +138,7 @@ async fn goes(surface: &Surface, of: &Of, wish: Wish, by: &str, dry_run: bool) -
     responses(
         (status = 204, description = "It is as if it had not been deleted"),
         (status = 404, description = "There is no such policy or subject", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is not deleted, or being erased", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is not deleted, being erased, or its table refuses it", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("app"))),
 )]

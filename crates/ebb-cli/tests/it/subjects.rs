@@ -117,6 +117,70 @@ async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_chan
 }
 
 #[tokio::test]
+async fn what_is_printed_to_be_pasted_can_be_and_what_is_refused_says_what_helps() {
+    let db = database().await;
+    db.execute(
+        "CREATE TABLE people (region text, id text, deleted_at timestamptz, PRIMARY KEY (region, id));
+         INSERT INTO people VALUES ('eu', '1'), ('eu', 'o''neill');
+         DO $$ BEGIN CREATE ROLE creator; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+         GRANT CREATE ON SCHEMA public TO creator;
+         CREATE TABLE people_log (id text);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO people_log VALUES (NEW.id); RETURN NEW; END $$;
+         CREATE TRIGGER note AFTER UPDATE ON people FOR EACH ROW EXECUTE FUNCTION note()",
+    )
+    .await;
+    let policy =
+        "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n";
+    let shell = Shell::new(&db, policy);
+    let told = |said: &str| {
+        said.contains("trigger note names people_log")
+            && said.contains("REVOKE CREATE ON SCHEMA \"public\" FROM creator")
+    };
+    for command in [&["plan"][..], &["apply", "--dry-run"], &["apply", "--yes"], &["apply", "--yes"]] {
+        let said = shell.ok(command);
+        assert!(told(&said), "{command:?}: {said}");
+    }
+    let doctor = shell.ebb(&["doctor"]);
+    assert!(told(&doctor.out), "{}", doctor.out);
+    let id = "[\"eu\", \"1\"]";
+    let refused = shell.fails(1, &["delete", "people", id, "--yes"]);
+    assert!(
+        refused.contains("\"people_log\" does not exist") && refused.contains("search_path = pg_catalog, pg_temp"),
+        "{refused}"
+    );
+    db.execute("REVOKE CREATE ON SCHEMA public FROM creator").await;
+    assert!(!told(&shell.ok(&["apply", "--yes"])));
+
+    let said = shell.ok(&["delete", "people", id, "--yes"]);
+    assert!(said.contains("ebb restore people '[\"eu\", \"1\"]'"), "{said}");
+    let said = shell.ok(&["hold", "people", "[\"eu\", \"o'neill\"]", "--reason", "court"]);
+    assert!(said.contains("ebb release people '[\"eu\", \"o'\\''neill\"]'"), "{said}");
+    // One that nobody knows is told apart from one that is fine.
+    for command in ["restore", "retry"] {
+        let unknown = shell.fails(2, &[command, "people", "[\"eu\", \"9\"]"]);
+        assert!(unknown.contains("knows no subject"), "{command}: {unknown}");
+    }
+    db.execute("UPDATE people SET deleted_at = now() WHERE id = 'o''neill'").await;
+    let shown = shell.ok(&["show", "people", "[\"eu\", \"o'neill\"]"]);
+    assert!(shown.contains("soft-deleted by the application, marked once its hold has ended"), "{shown}");
+    shell.ok(&["release", "people", "[\"eu\", \"o'neill\"]"]);
+
+    for (until, days) in [("3mo", "88 days"), ("1y", "364 days")] {
+        shell.ok(&["hold", "people", id, "--reason", "court", "--until", until]);
+        let later = format!("SELECT until > now() + interval '{days}' FROM ebb.hold WHERE lifted_at IS NULL");
+        assert!(db.scalar::<bool>(&later).await, "{until}");
+    }
+    let long = shell.fails(2, &["hold", "people", id, "--reason", "x", "--until", "99999999d"]);
+    assert!(long.contains("longer than 1000 years"), "{long}");
+    shell.ok(&["policy", "set", "people", "enabled=false"]);
+    let refused = shell.fails(1, &["delete", "people", "[\"eu\", \"o'neill\"]", "--yes"]);
+    assert!(
+        refused.contains("policy people is disabled") && refused.contains("ebb policy set people enabled=true"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
 async fn apply_adds_no_column_for_a_policy_that_it_refuses_and_uninstall_takes_its_own_trigger() {
     let db = database().await;
     db.execute(

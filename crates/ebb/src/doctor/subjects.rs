@@ -2,7 +2,7 @@
 
 use super::{Finding, Fix};
 use crate::plan::{followed, retained};
-use crate::policy::{Stored, Wanted};
+use crate::policy::{Kind, Stored, Wanted};
 use crate::retain::{self, Surroundings};
 use crate::{Engine, Result};
 
@@ -39,7 +39,7 @@ pub(super) async fn subjects(
                 false => Finding::warn("subjects", Some(name), evidence),
             };
             findings.push(match found.fix {
-                Some(fix) if fix.starts_with("CREATE ") || fix.starts_with("ALTER ") => {
+                Some(fix) if ["CREATE ", "ALTER ", "REVOKE "].iter().any(|begins| fix.starts_with(begins)) => {
                     finding.fix(Fix::sql(format!("{fix};")))
                 }
                 Some(fix) => finding.fix(Fix::advice(fix)),
@@ -72,11 +72,18 @@ pub(super) async fn subjects(
     }
     let mut tx = engine.database().read().await?;
     for (policy, open, held) in retain::stranded(&mut tx).await? {
+        // What is enabled by its own keys and yet is not has left the file.
+        let of_name = |stored: &&Stored| stored.kind == Kind::Retain && stored.name == policy;
+        let says = stored.iter().find(of_name).and_then(|stored| stored.policy().ok()).map(|policy| policy.enabled());
+        let (is, back) = match says {
+            Some(false) => ("disabled", format!("ebb policy set {policy} enabled=true, or enabled = true in the file")),
+            _ => ("not in the file any more", "put it back into the file".to_owned()),
+        };
         let evidence = format!(
-            "it is not in the file any more, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
+            "it is {is}, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
         );
         let fix = format!(
-            "put it back into the file; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
+            "{back}; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
         );
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }
@@ -120,7 +127,7 @@ fn astray(astray: retain::Astray, policy: &str) -> Vec<Finding> {
         );
         let fix = format!(
             "ebb hold {policy} ID for whom it is about by now, then ebb release {policy} {}; mark_at_once = true lets holds follow",
-            astray.held[0]
+            retain::argument(&astray.held[0])
         );
         findings.push(Finding::fail("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
     }

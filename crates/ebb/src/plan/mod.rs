@@ -392,6 +392,22 @@ impl Engine {
         store::create_column(self.database(), &column.statement).await.map_err(|error| error.context(&column.statement))
     }
 
+    /// What triggers of the wanted policies' tables will not find when a subject is touched through Ebb, policy by policy.
+    pub async fn unseen_names(&self, wanted: &[Wanted]) -> Result<Vec<(String, crate::retain::Finding)>> {
+        let mut found = Vec::new();
+        for want in wanted {
+            let Policy::Retain(policy) = &want.policy else { continue };
+            let mut tx = self.database().read().await?;
+            match crate::retain::unseen(&mut tx, policy).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                // A table that cannot be looked at is told of elsewhere.
+                Err(_) => {}
+                Ok(unseen) => found.extend(unseen.into_iter().map(|finding| (want.name.clone(), finding))),
+            }
+        }
+        Ok(found)
+    }
+
     /// What hangs on the subjects of the wanted policies and was not approved yet, policy by policy.
     pub async fn unapproved(&self, wanted: &[Wanted]) -> Result<Vec<(String, Vec<String>)>> {
         let mut found = Vec::new();

@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 use sqlx::postgres::types::PgInterval;
 
 use super::field::Invalid;
@@ -66,6 +68,13 @@ impl Term {
     /// The term as PostgreSQL's `interval`.
     pub fn to_interval(&self) -> PgInterval {
         PgInterval { months: self.months, days: self.days, microseconds: self.micros }
+    }
+
+    /// The moment so long after another, by the calendar in UTC; `None` where there is no such time.
+    pub fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+        let span = Span::new().try_months(self.months).and_then(|span| span.try_days(self.days));
+        let span = span.and_then(|span| span.try_microseconds(self.micros)).ok()?;
+        Some(moment.to_zoned(TimeZone::UTC).checked_add(span).ok()?.timestamp())
     }
 
     /// The term as a fixed length; a day counts 24 hours, a month has none.
@@ -275,6 +284,17 @@ mod tests {
     fn months_have_no_fixed_length() {
         assert_eq!("1d".parse::<Term>().unwrap().as_duration().unwrap(), Duration::from_secs(86_400));
         assert!("1mo".parse::<Term>().unwrap().as_duration().unwrap_err().message.contains("no fixed length"));
+    }
+
+    #[test]
+    fn a_term_ahead_goes_by_the_calendar() {
+        let after = |term: &str, moment: &str| {
+            let after = term.parse::<Term>().unwrap().after(moment.parse().unwrap());
+            after.map(|after| after.to_string())
+        };
+        assert_eq!(after("3mo", "2026-11-30T12:00:00Z").as_deref(), Some("2027-02-28T12:00:00Z"));
+        assert_eq!(after("1y2d3h", "2026-11-30T12:00:00Z").as_deref(), Some("2027-12-02T15:00:00Z"));
+        assert_eq!(after("1000y", "9500-01-01T00:00:00Z"), None);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
+use super::path::Path;
 use super::store;
 use super::store::rows::{Standing, id_sql};
 use super::tree::Column;
-use crate::Result;
 use crate::pg::{Ident, Literal, quoted};
 use crate::policy::Subjects;
+use crate::{Error, Result};
 
 /// The function's name.
 pub(crate) fn name(policy: &str) -> String {
@@ -30,7 +31,8 @@ pub(super) fn named(what: &str, policy: &str) -> String {
     format!("{beginning}~{fingerprint}")
 }
 
-/// Creates or replaces it; the owner of the table gets it where the caller may give it away.
+/// Creates or replaces it; the owner of the table gets it where the caller may give it away. Whoever may do neither, such as a
+/// node, leaves it as it is, provided that it is what it should be.
 pub(crate) async fn create(
     connection: &mut PgConnection,
     policy: &str,
@@ -38,13 +40,18 @@ pub(crate) async fn create(
     compiled: &Compiled,
 ) -> Result<String> {
     let name = name(policy);
-    let path = path(connection, compiled).await?;
+    let path = Path::of(connection, compiled.oid).await?;
+    let body = body(subjects, compiled, &path);
+    let current = store::generated(connection, &name).await?.is_some_and(|there| there == body);
+    if !may_make(connection, policy, &name, current).await? {
+        return Ok(name);
+    }
     let definition = format!(
         "CREATE OR REPLACE FUNCTION ebb.{} (text, text, timestamptz, timestamptz)
          RETURNS TABLE (\"ebb:id\" text, \"ebb:deleted_at\" timestamptz, \"ebb:tenant\" text)
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = {path} SET row_security = off SET timezone = 'UTC' AS {}",
         Ident::new(&name),
-        quoted(&body(subjects, compiled, &path)),
+        quoted(&body),
     );
     store::define(connection, definition).await?;
     let call = format!("ebb.{}(text, text, timestamptz, timestamptz)", Ident::new(&name));
@@ -67,6 +74,27 @@ pub(crate) async fn create(
     Ok(name)
 }
 
+/// Whether a function of a policy can be made anew here; refused where it cannot and would have to be.
+pub(super) async fn may_make(
+    connection: &mut PgConnection,
+    policy: &str,
+    name: &str,
+    is_current: bool,
+) -> Result<bool> {
+    let lacking = store::lacks_to_define(connection, name).await?;
+    if lacking.is_empty() || is_current {
+        return Ok(lacking.is_empty());
+    }
+    let owners = lacking.join(" and ");
+    Err(Error::refused(format!(
+        "this needs the function ebb.{} to be made anew, with the rights of {owners}",
+        Ident::new(name)
+    ))
+    .with_hint(format!(
+        "make the same change as a member of {owners}: ebb policy set {policy} KEY=VALUE, or ebb apply"
+    )))
+}
+
 /// Whether the function is there and is not what this version makes of its policy, its table and the rights around it.
 pub(crate) async fn is_outdated(
     connection: &mut PgConnection,
@@ -74,20 +102,12 @@ pub(crate) async fn is_outdated(
     subjects: &Subjects,
     compiled: &Compiled,
 ) -> Result<bool> {
-    let path = path(connection, compiled).await?;
+    let path = Path::of(connection, compiled.oid).await?;
     let there = store::generated(connection, &name(policy)).await?;
     Ok(there.is_some_and(|there| there != body(subjects, compiled, &path)))
 }
 
-/// Where triggers of the table find what they name without a schema: they run with its owner's rights here, so nothing is
-/// looked up where others may create. The function itself names everything in full.
-async fn path(connection: &mut PgConnection, compiled: &Compiled) -> Result<String> {
-    let closed = store::closed_schemas(connection, compiled.oid).await?;
-    let closed = closed.into_iter().map(|schema| Ident::new(schema).to_string());
-    Ok(["pg_catalog".to_owned()].into_iter().chain(closed).chain(["pg_temp".to_owned()]).collect::<Vec<_>>().join(", "))
-}
-
-fn body(subjects: &Subjects, compiled: &Compiled, path: &str) -> String {
+fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
     let root = &compiled.root;
     let mirror = &subjects.mirror;
     let set =

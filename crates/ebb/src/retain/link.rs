@@ -25,6 +25,8 @@ pub enum Link {
     Used,
     /// It is too late.
     Gone,
+    /// Its deletion is open, and its table does not let it be taken back: trying again changes nothing.
+    Refused(Box<Standing>),
     /// Nobody vouches for it, or nobody knows its deletion.
     Unknown,
 }
@@ -82,7 +84,18 @@ pub(crate) async fn look(database: &Database, key: &SubjectKey, token: &str) -> 
 pub(crate) async fn restore(database: &Database, key: &SubjectKey, token: &str) -> Result<(bool, Link)> {
     let Some(deletion) = read(key, token) else { return Ok((false, Link::Unknown)) };
     let mut tx = database.read().await?;
-    let became = store::restore_deletion(&mut tx, deletion, "restore link").await?;
+    let became = match store::restore_deletion(&mut tx, deletion, "restore link").await {
+        Err(error) if error.is_refused() => {
+            tx.rollback().await?;
+            tracing::warn!(%deletion, error = %error, hint = error.hint(), "A restore link was refused");
+            let link = match look(database, key, token).await? {
+                Link::Open(standing) => Link::Refused(standing),
+                other => other,
+            };
+            return Ok((false, link));
+        }
+        became => became?,
+    };
     tx.commit().await?;
     Ok(match became.as_str() {
         "restored" => {

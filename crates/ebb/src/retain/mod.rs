@@ -16,6 +16,7 @@ mod late;
 pub(crate) mod link;
 mod look;
 mod mark;
+mod path;
 mod plan;
 mod reach;
 mod rehearse;
@@ -50,9 +51,10 @@ pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
-pub use store::{Deletion, Happened, Hold, OpenDeletion};
+pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 pub use subject::{
-    Shown, delete, erase as request_erasure, held, hold, named, now, observes, release, restore, retry, show, waits_for,
+    Shown, argument, delete, erase as request_erasure, held, hold, named, now, observes, release, restore, retry, show,
+    waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};
@@ -246,6 +248,15 @@ pub(crate) async fn missing_columns(connection: &mut PgConnection, policy: &Reta
 /// The index that leads to soft-deleted rows, where the table is large enough to want one and has none.
 pub(crate) async fn missing_index(connection: &mut PgConnection, policy: &Retain) -> Result<Option<(String, String)>> {
     columns::missing_index(connection, policy).await
+}
+
+/// What triggers of a policy's table will not find when a subject is touched through Ebb.
+pub(crate) async fn unseen(connection: &mut PgConnection, policy: &Retain) -> Result<Vec<Finding>> {
+    if policy.subjects().is_none() {
+        return Ok(Vec::new());
+    }
+    let table = work::table(connection, policy).await?;
+    path::unseen(connection, &table).await
 }
 
 /// What differs between the tree of a policy and the one that was approved; nothing where none was yet.

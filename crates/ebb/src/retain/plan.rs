@@ -9,7 +9,7 @@ use super::compile::{self, Compiled};
 use super::keeper::Surroundings;
 use super::store::rows::{self, Terms};
 use super::tree::{Finding, ShapeEdge};
-use super::{look, store};
+use super::{look, path, store};
 use crate::audit::Moment;
 use crate::policy::{Retain, Subjects, Term};
 use crate::{Error, Result};
@@ -93,6 +93,7 @@ pub(crate) async fn plan(
     let mut findings = tree.findings.clone();
     findings
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
+    findings.extend(path::unseen(connection, &table).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
     let refused = tree.refuse().is_err();
     let unmarked = match refused {

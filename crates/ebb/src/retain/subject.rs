@@ -1,6 +1,7 @@
 //! One subject, as people ask about it and for it. The SQL functions decide; this calls them, so that it makes no
 //! difference whether SQL, HTTP or the command line asked.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 use super::compile;
-use super::store::{self, Deletion, Happened, Hold, rows};
+use super::store::{self, Deletion, Happened, Hold, Unmarked, rows};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Mode, Policy, Retain};
 use crate::{Error, Result, policy};
@@ -58,8 +59,9 @@ pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: 
 /// A subject that failed is tried again at once, and a warning that could not be delivered is made anew; false when there
 /// is neither.
 pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
-    let (retain, version) = known(connection, policy).await?;
-    let id = canonical(connection, &retain, id).await?.unwrap_or_else(|| id.to_owned());
+    let (_, version) = known(connection, policy).await?;
+    let (found, _) = store::look_subject(connection, policy, id).await?;
+    let id = found.unwrap_or_else(|| id.to_owned());
     let failed = store::retry_subject(connection, policy, &id).await?;
     let unwarned = store::retry_warning(connection, policy, &id).await?;
     let Some(deletion) = failed.or(unwarned) else { return Ok(false) };
@@ -81,6 +83,8 @@ pub struct Shown {
     pub id: String,
     /// Whether its row is there.
     pub exists: bool,
+    /// The soft delete by the application that has no deletion yet.
+    pub unmarked: Option<Unmarked>,
     /// Its open deletion, or the last one.
     pub deletion: Option<Deletion>,
     /// The hold on it.
@@ -100,9 +104,9 @@ const HISTORY: i64 = 100;
 pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Shown> {
     let (retain, _) = known(connection, policy).await?;
     let subjects = retain.subjects().ok_or_else(|| no_subjects(policy))?;
-    let canonical = canonical(connection, &retain, id).await?;
-    let exists = canonical.is_some();
-    let id = canonical.unwrap_or_else(|| id.to_owned());
+    let (found, unmarked) = store::look_subject(connection, policy, id).await?;
+    let exists = found.is_some();
+    let id = found.unwrap_or_else(|| id.to_owned());
     let deletion = store::deletion_of(connection, policy, &id).await?;
     let hold = store::hold_of(connection, policy, &id).await?;
     if !exists && deletion.is_none() && hold.is_none() {
@@ -120,7 +124,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
             }
         }
     }
-    Ok(Shown { policy: policy.to_owned(), id, exists, deletion, hold, would_erase, would_unlink, history })
+    Ok(Shown { policy: policy.to_owned(), id, exists, unmarked, deletion, hold, would_erase, would_unlink, history })
 }
 
 /// The hold on a subject.
@@ -174,10 +178,13 @@ pub async fn named(connection: &mut PgConnection, policy: &str, id: &str) -> Res
     Ok(named.unwrap_or_else(|| id.to_owned()))
 }
 
-/// The id as the table writes it; none when there is no such row. The row is locked until the transaction ends.
-async fn canonical(connection: &mut PgConnection, retain: &Retain, id: &str) -> Result<Option<String>> {
-    let sql = "SELECT (ebb.touch_subject($1, 'look', $2, NULL, NULL)).id";
-    store::call(connection, sql, &[Some(retain.name.as_str()), Some(id)]).await
+/// An id as one argument of a command that somebody pastes into a shell.
+pub fn argument(id: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "-_.,:@+/%".contains(c);
+    match !id.is_empty() && id.chars().all(plain) {
+        true => Cow::Borrowed(id),
+        false => Cow::Owned(format!("'{}'", id.replace('\'', r"'\''"))),
+    }
 }
 
 /// The policy of a name, which must be about subjects.
@@ -195,4 +202,21 @@ async fn known(connection: &mut PgConnection, name: &str) -> Result<(Retain, i64
 fn no_subjects(name: &str) -> Error {
     Error::unknown(format!("policy {name} is not about subjects"))
         .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::argument;
+
+    #[test]
+    fn an_id_stays_one_argument_in_a_shell() {
+        for plain in ["17", "0b9f-4c", "ayu@example.test", "müller"] {
+            assert_eq!(argument(plain), plain);
+        }
+        assert_eq!(argument(r#"["eu", "17"]"#), r#"'["eu", "17"]'"#);
+        assert_eq!(
+            [argument("b b"), argument(""), argument("o'neill"), argument("$(x)")],
+            ["'b b'", "''", r"'o'\''neill'", "'$(x)'"]
+        );
+    }
 }

@@ -6,10 +6,10 @@
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
-use super::function::named;
+use super::function::{may_make, named};
 use super::store::rows::id_sql;
 use super::store::{self, triggers};
-use crate::pg::{Ident, Literal};
+use crate::pg::{Ident, Literal, quoted};
 use crate::policy::{Mode, Retain};
 use crate::{Error, Result};
 
@@ -27,13 +27,18 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
     let name = name(policy.name.as_str());
     let deleted_at = &compiled.root.deleted_at;
     let (there, elsewhere) = triggers::placed(connection, &name, compiled.oid, &watched(compiled)).await?;
-    if elsewhere {
-        remove(connection, policy.name.as_str()).await?;
-    }
     let mirror = &subjects.mirror;
     let mirrors = [&mirror.due, &mirror.notified, &mirror.attempted].iter().any(|column| column.is_some());
     let mirrors = mirrors || subjects.status.is_some();
-    store::define(connection, definition(&name, policy.name.as_str(), compiled, mirrors)).await?;
+    let body = body(policy.name.as_str(), compiled, mirrors);
+    let current = there && !elsewhere && store::generated(connection, &name).await?.is_some_and(|there| there == body);
+    if !may_make(connection, policy.name.as_str(), &name, current).await? {
+        return Ok(());
+    }
+    if elsewhere {
+        remove(connection, policy.name.as_str()).await?;
+    }
+    store::define(connection, definition(&name, &body)).await?;
     if there && !elsewhere {
         return Ok(());
     }
@@ -55,6 +60,7 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
 pub(crate) async fn remove(connection: &mut PgConnection, policy: &str) -> Result<()> {
     let name = name(policy);
     if triggers::exists(connection, &name).await? {
+        may_make(connection, policy, &name, false).await?;
         store::define(connection, format!("DROP FUNCTION ebb.{}() CASCADE", Ident::new(&name))).await?;
     }
     Ok(())
@@ -78,14 +84,22 @@ fn changed<'a>(columns: impl Iterator<Item = &'a Ident>) -> String {
     changed.join(" OR ")
 }
 
-fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> String {
-    let root = &compiled.root;
-    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("NEW.{tenant}::text"));
+fn definition(name: &str, body: &str) -> String {
     let name = Ident::new(name);
     format!(
         "CREATE OR REPLACE FUNCTION ebb.{name}() RETURNS trigger
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
-         SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1 AS $ebb$
+         SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1 AS {};
+         REVOKE ALL ON FUNCTION ebb.{name}() FROM PUBLIC",
+        quoted(body)
+    )
+}
+
+fn body(policy: &str, compiled: &Compiled, mirrors: bool) -> String {
+    let root = &compiled.root;
+    let tenant = root.tenant.as_ref().map_or("NULL".to_owned(), |tenant| format!("NEW.{tenant}::text"));
+    format!(
+        "
          BEGIN
              IF {moved} THEN
                  PERFORM ebb.move_subject({policy}, {former}, {id});
@@ -98,8 +112,7 @@ fn definition(name: &str, policy: &str, compiled: &Compiled, mirrors: bool) -> S
              RAISE LOG 'ebb: policy %: a soft delete or a new key is left to the marking chore and to ebb doctor (%)', {policy}, SQLSTATE;
              RETURN NULL;
          END
-         $ebb$;
-         REVOKE ALL ON FUNCTION ebb.{name}() FROM PUBLIC",
+         ",
         policy = Literal(policy),
         id = id_sql(&root.key, "NEW"),
         former = id_sql(&root.key, "OLD"),

@@ -287,6 +287,62 @@ async fn row_level_security_is_an_error_and_not_nothing_due() {
     assert_eq!(left, 1510);
 }
 
+#[tokio::test]
+async fn a_node_changes_a_policy_over_subjects_where_nothing_has_to_be_made_by_the_owner() {
+    let site = Site::new().await;
+    site.as_app(
+        "CREATE TABLE app.users (id bigint PRIMARY KEY, deleted_at timestamptz, due timestamptz);
+         INSERT INTO app.users VALUES (1), (2);
+         GRANT USAGE ON SCHEMA app TO ebb_owner, ebb_node;
+         GRANT SELECT, UPDATE, DELETE, TRIGGER ON app.users TO ebb_owner, ebb_node",
+    )
+    .await;
+    let config = "[[retain]]\nname = \"users\"\ntable = \"app.users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\nfloor = \"30d\"\n\
+                  mark_at_once = true\n";
+    site.owner.apply(&wanted(config).unwrap(), false, "owner").await.unwrap();
+    let node = &site.ebb.engine;
+    let set = async |changes: serde_json::Value| {
+        node.set_policy("users", &serde_json::from_value(changes).unwrap(), "test").await
+    };
+    assert_eq!(set(serde_json::json!({ "description": "people" })).await.unwrap(), 2);
+    let spec: serde_json::Value = site.ebb.db.scalar("SELECT spec FROM ebb.policy WHERE name = 'users'").await;
+    let mut spec: ebb::policy::Spec = serde_json::from_value(spec).unwrap();
+    spec.insert("grace".into(), "100d".into());
+    let consent = ebb::retain::Consent::default();
+    assert_eq!(node.put_policy("users", &spec, 2, "test", &consent).await.unwrap(), 3);
+    let due: bool = site
+        .ebb
+        .db
+        .scalar("SELECT ebb.delete_subject('users', '1') BETWEEN now() + interval '99 days' AND now() + interval '101 days'")
+        .await;
+    assert!(due, "the terms are the new ones");
+    site.as_app("UPDATE app.users SET deleted_at = now() WHERE id = 2").await;
+    let marked: i64 = site.ebb.db.scalar("SELECT count(*) FROM ebb.deletion WHERE subject_id = '2'").await;
+    assert_eq!(marked, 1, "its trigger is still there");
+    // What the function does depends on these.
+    for change in [serde_json::json!({ "mirror": { "due": "due" } }), serde_json::json!({ "mark_at_once": false })] {
+        let refused = set(change.clone()).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains("ebb_owner"), "{change}: {refused}");
+        let hint = refused.hint().unwrap();
+        assert!(hint.contains("as a member of ebb_owner: ebb policy set users"), "{hint}");
+        site.owner.set_policy("users", &serde_json::from_value(change).unwrap(), "owner").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_day_of_history_that_a_node_made_lacks_no_rights() {
+    let site = Site::new().await;
+    let mut node = connect_as(&site.ebb.db, "ebb_node").await;
+    execute(&mut node, "SELECT ebb.event_history_extend(now(), 20)").await;
+    let role = Some("ebb_node".to_owned());
+    let asked = ebb::doctor::Questions { wanted: Vec::new(), host_time: jiff::Timestamp::now(), role, embedded: false };
+    let found = site.owner.doctor(&asked).await.unwrap().findings;
+    assert!(!found.iter().any(|found| found.evidence.contains("cannot use these tables")), "{found:?}");
+    site.ebb.db.execute("REVOKE SELECT ON ebb.event_history FROM ebb_node").await;
+    let found = site.owner.doctor(&asked).await.unwrap().findings;
+    assert!(found.iter().any(|found| found.evidence.contains("cannot use these tables")), "{found:?}");
+}
+
 /// Everything that a trigger might try to get out, and a record of who it was.
 const HOSTILE: &str = "
     CREATE TABLE app.tried (who text, what text, result text);

@@ -169,6 +169,30 @@ async fn when_the_time_is_over_so_is_the_link() {
 }
 
 #[tokio::test]
+async fn an_account_that_its_table_does_not_take_back_is_not_promised_for_later() {
+    let warned = Warned::new().await;
+    let link = warned.link(6).await;
+    warned.db().execute("CREATE UNIQUE INDEX ON users (email) WHERE deleted_at IS NULL").await;
+    warned.db().execute("INSERT INTO users VALUES (60, 'ayu-6@example.test', 'Ayu')").await;
+    let answer = warned.ask(Method::POST, &link).await;
+    is_page(&answer, 409, "It cannot be restored here");
+    assert!(answer.body.contains("mailto:help@example.test") && answer.header("retry-after").is_empty(), "{answer:?}");
+    assert!(!answer.body.contains("duplicate key") && !answer.body.contains("_idx"), "{answer:?}");
+    assert_eq!(warned.state(6).await, "warned");
+    // What a trigger says is not for the visitor either.
+    warned
+        .db()
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'Ayu owes us'; END $$;
+             CREATE TRIGGER refuse BEFORE UPDATE ON users FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    is_page(&warned.ask(Method::POST, &link).await, 409, "It cannot be restored here");
+    warned.db().execute("DROP TRIGGER refuse ON users; DELETE FROM users WHERE id = 60").await;
+    is_page(&warned.ask(Method::POST, &link).await, 200, "Your account is back");
+}
+
+#[tokio::test]
 async fn a_person_restores_an_account_without_javascript() {
     let warned = Warned::new().await;
     let link = warned.link(4).await;

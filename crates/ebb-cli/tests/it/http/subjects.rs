@@ -196,3 +196,50 @@ async fn a_tenant_has_warnings_and_words_of_its_own() {
         site.database.scalar("SELECT details FROM ebb.audit WHERE action = 'override' ORDER BY id DESC LIMIT 1").await;
     assert_eq!(last, json!({ "retention": null, "enabled": true, "tenant": "acme" }));
 }
+
+#[tokio::test]
+async fn what_the_table_or_a_disabled_policy_refuses_is_a_conflict_that_says_what_helps() {
+    let site = site().await;
+    let app = site.token(Role::App).await;
+    let refused = async |what: &str, detail: &str, hint: &str| {
+        let answer = post(&site, &app, what, &json!({})).await;
+        let json = answer.json();
+        assert_eq!(answer.problem(), "conflict", "{answer:?}");
+        assert!(json["detail"].as_str().unwrap().contains(detail), "{answer:?}");
+        assert!(json["hint"].as_str().is_some_and(|told| told.contains(hint)), "{answer:?}");
+        assert!(!answer.body.contains("@example.test"), "{answer:?}");
+    };
+    site.database
+        .execute(
+            "ALTER TABLE users ADD email text; UPDATE users SET email = id || '@example.test';
+             CREATE UNIQUE INDEX one_each ON users (email) WHERE deleted_at IS NULL",
+        )
+        .await;
+    assert_eq!(post(&site, &app, "1/delete", &json!({})).await.status, 200);
+    site.database.execute("INSERT INTO users (id, tenant_id, email) VALUES (6, 'acme', '1@example.test')").await;
+    refused("1/restore", "one_each", "another row has the same value").await;
+    let trigger = |does: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {does} END $$;
+             CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON users FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    };
+    site.database.execute(&trigger("RAISE EXCEPTION 'not on a Sunday';")).await;
+    refused("2/delete", "not on a Sunday", "a trigger of the table").await;
+    // Also where it says so by a code that means something else elsewhere.
+    site.database.execute(&trigger("RAISE EXCEPTION 'ask legal' USING ERRCODE = '22P02', HINT = 'room 4';")).await;
+    refused("2/delete", "ask legal", "room 4").await;
+    site.database.execute(&trigger("RETURN NULL;")).await;
+    refused("2/delete", "stayed as it was", "a trigger of its table keeps it").await;
+    refused("1/restore", "stayed as it was", "a trigger of its table keeps it").await;
+    site.database.execute("DROP TRIGGER refuse ON users; ALTER TABLE users RENAME deleted_at TO gone_at").await;
+    refused("2/delete", "the table is not what policy users says", "ebb apply").await;
+    site.database.execute("ALTER TABLE users RENAME gone_at TO deleted_at").await;
+    // What is only busy is tried again.
+    let mut other = site.database.pool().begin().await.unwrap();
+    sqlx::raw_sql("SELECT FROM users WHERE id = 2 FOR UPDATE").execute(&mut *other).await.unwrap();
+    assert_eq!(post(&site, &app, "2/delete", &json!({})).await.problem(), "unavailable");
+    other.rollback().await.unwrap();
+    Shell::new(&site.database, &format!("{USERS}enabled = false\n")).ok(&["apply", "--yes"]);
+    refused("2/delete", "policy users is disabled", "ebb policy set users enabled=true").await;
+}

@@ -1,7 +1,8 @@
--- Tables of the ebb schema that a role ($1) cannot use the way a node must. Expects pg_class (relnamespace); read only.
+-- Tables of the ebb schema that a role ($1) cannot use the way a node must. What is a partition is used through its table, whose rights
+-- count. Expects pg_class (relnamespace); read only.
 SELECT c.relname::text
 FROM pg_class c
-WHERE c.relnamespace = 'ebb'::regnamespace AND c.relkind = 'r'
+WHERE c.relnamespace = 'ebb'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   -- Nobody but their owner reads these; functions check a token.
   AND c.relname NOT IN ('token', 'session')
   AND NOT (has_schema_privilege($1, c.relnamespace, 'USAGE') AND has_table_privilege($1, c.oid, 'SELECT')

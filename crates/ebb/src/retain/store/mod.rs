@@ -22,9 +22,10 @@ pub(crate) use report::{
     table_size,
 };
 pub(crate) use subjects::{
-    Backlog, backlog, call, deletion_of, history_of, hold_of, list_open, list_waiting, retry_subject, retry_warning,
+    Backlog, backlog, call, deletion_of, history_of, hold_of, list_open, list_waiting, look_subject, retry_subject,
+    retry_warning,
 };
-pub use subjects::{Deletion, Happened, Hold, OpenDeletion};
+pub use subjects::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -307,9 +308,15 @@ pub(crate) async fn generated(connection: &mut PgConnection, name: &str) -> Resu
     Ok(sql!("generated" scalar String).bind(name).fetch_optional(connection).await?)
 }
 
-/// The schemas where a table's triggers may look things up with its owner's rights: nobody else can put anything there.
-pub(crate) async fn closed_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<String>> {
-    Ok(sql!("closed_schemas" scalar String).bind(i64::from(table)).fetch_all(connection).await?)
+/// The roles without whose rights a function of the ebb schema cannot be made anew.
+pub(crate) async fn lacks_to_define(connection: &mut PgConnection, name: &str) -> Result<Vec<String>> {
+    Ok(sql!("lacks_to_define" scalar String).bind(name).fetch_all(connection).await?)
+}
+
+/// The schemas where a table's triggers look things up, each with whoever else may create there: with the rights of the
+/// table's owner nothing is looked up in one that has anybody.
+pub(crate) async fn path_schemas(connection: &mut PgConnection, table: u32) -> Result<Vec<(String, Vec<String>)>> {
+    Ok(sql!("path_schemas" as (String, Vec<String>)).bind(i64::from(table)).fetch_all(connection).await?)
 }
 
 /// Whether a B-tree starts with a column and has every row where it is not null.

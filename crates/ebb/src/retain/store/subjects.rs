@@ -1,6 +1,7 @@
 //! Subjects as people ask about them and for them.
 
 use sqlx::PgConnection;
+use sqlx::postgres::PgDatabaseError;
 use uuid::Uuid;
 
 use crate::audit::Moment;
@@ -138,6 +139,29 @@ pub(crate) async fn retry_warning(connection: &mut PgConnection, policy: &str, i
     Ok(sql!("retry_warning" scalar Uuid).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+/// A soft delete that no deletion is of yet: marking has not come by, or a hold keeps it away.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Unmarked {
+    /// When the row says that it was deleted.
+    pub deleted_at: Moment,
+    /// When it will be erased at the earliest.
+    pub due_at: Moment,
+}
+
+/// The id of a subject as its table writes it, none when there is no such row, and whether it waits to be marked. Its row is
+/// locked until the transaction ends.
+pub(crate) async fn look_subject(
+    connection: &mut PgConnection,
+    policy: &str,
+    id: &str,
+) -> Result<(Option<String>, Option<Unmarked>)> {
+    let query = sql!("look_subject" as (Option<String>, Option<Moment>, Option<Moment>)).bind(policy).bind(id);
+    let (id, deleted_at, due_at) = query.fetch_one(connection).await.map_err(explain)?;
+    let unmarked = deleted_at.zip(due_at).map(|(deleted_at, due_at)| Unmarked { deleted_at, due_at });
+    Ok((id, unmarked))
+}
+
 /// Calls one of the functions that everybody uses: the same rules whoever asks.
 pub(crate) async fn call<T>(connection: &mut PgConnection, sql: &'static str, arguments: &[Option<&str>]) -> Result<T>
 where
@@ -148,17 +172,40 @@ where
     query.fetch_one(connection).await.map_err(explain)
 }
 
-/// What the functions refuse is a mistake of the caller's.
-fn explain(error: sqlx::Error) -> Error {
-    let Some(database) = error.as_database_error() else { return error.into() };
-    let hint = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|error| error.hint());
-    let told = match database.code().as_deref() {
-        Some("P0002" | "42704") => Error::unknown(database.message()),
-        Some("22P02" | "22023" | "22007" | "22008") => Error::usage(database.message()),
+/// What the functions refuse is a mistake of the caller's, or something about the table that only people can change.
+pub(crate) fn explain(error: sqlx::Error) -> Error {
+    let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    let Some(database) = database else { return error.into() };
+    let message = database.message();
+    let (told, hint) = match database.code() {
+        _ if is_from_table(database) => {
+            (Error::refused(format!("the table refused it: {message}")), Some(of_table(database.code())))
+        }
+        "P0002" | "42704" => (Error::unknown(message), None),
+        "22P02" | "22023" | "22007" | "22008" => (Error::usage(message), None),
+        "55000" => (Error::refused(message), None),
         _ => return error.into(),
     };
-    match hint {
+    match database.hint().or(hint) {
         Some(hint) => told.with_hint(hint),
         None => told,
+    }
+}
+
+/// Whether it came up where a policy's function touches its row, and is neither the server's trouble, nor a lock, nor a right:
+/// a constraint of the table, or a trigger that somebody wrote. What the server says is in its language, names are not.
+fn is_from_table(error: &PgDatabaseError) -> bool {
+    let code = error.code();
+    let trouble = ["08", "25", "40", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class))
+        || matches!(code, "42501" | "55P03");
+    !trouble && error.r#where().is_some_and(|place| place.contains("ebb.\"subject:"))
+}
+
+/// What helps where the table says nothing itself. Which value it is stays with the table: it may be somebody's address.
+fn of_table(code: &str) -> &'static str {
+    match code {
+        "23505" => "another row has the same value by now: change one of the two, then try again",
+        _ if code.starts_with("23") => "a constraint of the table holds it back: change the row, then try again",
+        _ => "a trigger of the table raised it: let it pass, then try again",
     }
 }

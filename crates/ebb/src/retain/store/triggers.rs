@@ -23,6 +23,17 @@ pub(crate) async fn fires(connection: &mut PgConnection, name: &str, table: u32,
     Ok(fires)
 }
 
+/// Triggers of a table with what they name without a schema and would find in `left_out` alone, not in `path`.
+pub(crate) async fn unseen_names(
+    connection: &mut PgConnection,
+    table: u32,
+    left_out: &[&str],
+    path: &[&str],
+) -> Result<Vec<(String, Vec<String>)>> {
+    let query = sql!("unseen_names" as (String, Vec<String>)).bind(i64::from(table)).bind(left_out).bind(path);
+    Ok(query.fetch_all(connection).await?)
+}
+
 pub(crate) async fn exists(connection: &mut PgConnection, name: &str) -> Result<bool> {
     Ok(sql!("trigger_exists" scalar bool).bind(name).fetch_one(connection).await?)
 }

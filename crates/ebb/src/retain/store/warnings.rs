@@ -6,6 +6,7 @@ use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use super::Place;
+use super::subjects::explain;
 use crate::audit::Moment;
 use crate::{Result, sql};
 
@@ -147,7 +148,7 @@ pub(crate) async fn link(connection: &mut PgConnection, deletion: Uuid) -> Resul
 
 /// Restores what one deletion deleted: restored | used | gone | unknown.
 pub(crate) async fn restore_deletion(connection: &mut PgConnection, deletion: Uuid, by: &str) -> Result<String> {
-    Ok(sql!("restore_deletion" scalar String).bind(deletion).bind(by).fetch_one(connection).await?)
+    sql!("restore_deletion" scalar String).bind(deletion).bind(by).fetch_one(connection).await.map_err(explain)
 }
 
 /// Policies with subjects whose warning could not be delivered: how many, and the last error.

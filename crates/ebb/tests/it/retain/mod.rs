@@ -15,6 +15,7 @@ mod model;
 mod operators;
 mod own_terms;
 mod pair;
+mod refusal;
 mod replay;
 mod review;
 mod schema;
