@@ -3,7 +3,7 @@
 //! transaction may; what it took is counted with the deletion, so that a process that dies leaves the rest, and nothing
 //! else, to whoever runs next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,7 +16,7 @@ use super::{Erase, Ready, kept, roots};
 use crate::Result;
 use crate::retain::snapshot::Gone;
 use crate::retain::store::rows::{self, Doomed, Taken};
-use crate::retain::store::{self, Look};
+use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
 
@@ -24,6 +24,8 @@ use crate::spine::batch::Batch;
 pub(super) struct Part {
     pub(super) budget: u64,
     most: u64,
+    /// What one transaction may take.
+    rows: u64,
     /// Whose part it is, by position.
     deletions: Vec<Uuid>,
     taken: Taken,
@@ -37,6 +39,7 @@ impl Part {
         Self {
             budget: most,
             most,
+            rows,
             deletions: group.iter().map(|ready| ready.candidate.id).collect(),
             taken: Taken::copying(copying),
             unlinked: Unlinked::of(group),
@@ -45,6 +48,11 @@ impl Part {
 
     pub(super) fn spend(&mut self, rows: i64) {
         self.budget = self.budget.saturating_sub(rows.unsigned_abs());
+    }
+
+    /// So many rows may go in the same transaction, however many of them are the subjects' own.
+    pub(super) fn has_room_for(&self, rows: usize) -> bool {
+        self.most - self.budget + rows as u64 <= self.rows
     }
 
     /// Nothing was done in it yet.
@@ -56,12 +64,14 @@ impl Part {
 impl Erase {
     /// A part of a subject that is too large for one transaction, or its end.
     pub(super) async fn part(&mut self, batch: &mut Batch) -> Result<u64> {
-        let Some(candidate) = store::claimed(batch.connection(), &self.policy, self.progress.after_large).await? else {
+        let (after, some) = (self.progress.after_large, batch.size.max(1));
+        let mut found = store::claimed(batch.connection(), &self.policy, after, some).await?;
+        let others = found.split_off(found.len().min(1));
+        let Some(id) = found.first().map(|candidate| candidate.id) else {
             self.progress.large_done = true;
             return Ok(0);
         };
-        let id = candidate.id;
-        let ready = self.lock(batch, vec![candidate]).await?;
+        let ready = self.lock(batch, found).await?;
         let group = self.together(batch, ready).await?;
         if !group.iter().any(|ready| ready.candidate.id == id) {
             self.progress.after_large = Some(id);
@@ -70,6 +80,9 @@ impl Erase {
         if group.iter().any(|ready| !ready.look.is_claimed()) {
             self.claim_all(batch, &group).await?;
             return Ok(0);
+        }
+        if group.len() == 1 && !others.is_empty() && !self.too_many(batch.connection(), &group).await? {
+            return self.small_ones(batch, group, others).await;
         }
         let connection = batch.connection();
         self.parting = true;
@@ -109,6 +122,25 @@ impl Erase {
                 Ok(0)
             }
         }
+    }
+
+    /// The end of a claimed subject who goes without others and of whom little is left, together with more such: parting whoever
+    /// hung on each other leaves many.
+    async fn small_ones(&mut self, batch: &mut Batch, mut small: Vec<Ready>, others: Vec<Candidate>) -> Result<u64> {
+        small.extend(self.lock(batch, others).await?);
+        loop {
+            let along = self.others(batch.connection(), &small).await?;
+            let positions: BTreeSet<usize> = along.into_iter().map(|other| other.at).collect();
+            if positions.is_empty() {
+                break;
+            }
+            positions.into_iter().rev().for_each(|at| drop(small.remove(at)));
+        }
+        let (small, _) = self.fit(batch.connection(), small).await?;
+        let (before, last) = (self.progress.subjects, small.iter().map(|ready| ready.candidate.id).max());
+        let rows = self.erase(batch, small).await?;
+        self.progress.after_large = last.filter(|_| self.progress.subjects == before);
+        Ok(rows)
     }
 
     /// Counts what a part took and changed with the deletions that it was for. Returns how many rows went.

@@ -176,8 +176,10 @@ pub(crate) async fn claimed(
     connection: &mut PgConnection,
     policy: &str,
     after: Option<Uuid>,
-) -> Result<Option<Candidate>> {
-    Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
+    limit: u64,
+) -> Result<Vec<Candidate>> {
+    let query = sql!("claimed" as Candidate).bind(policy).bind(after);
+    Ok(query.bind(limit.min(i64::MAX as u64) as i64).fetch_all(connection).await?)
 }
 
 pub(crate) async fn add_rows(

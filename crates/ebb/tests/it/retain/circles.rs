@@ -119,6 +119,26 @@ async fn subjects_in_a_circle_with_other_tables_are_parted_once_they_are_claimed
 }
 
 #[tokio::test]
+async fn subjects_who_hang_on_each_other_are_parted_and_then_go_many_at_a_time() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE;
+             INSERT INTO users (id, by) SELECT n, 1 FROM generate_series(1000, 21999) n; {}",
+            counted("users")
+        ),
+    )
+    .await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 1 OR id >= 1000").await;
+    ebb.db.execute("TRUNCATE ledger").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("2,3,4,5,6", (21_001, 2 + 21_000)));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+    assert!(ebb.db.scalar::<i64>("SELECT count(DISTINCT tx) FROM ledger").await < 100);
+}
+
+#[tokio::test]
 async fn rows_that_do_not_say_that_they_were_changed_are_changed_in_parts_and_once() {
     let set = |table: &str, on: &str| {
         format!(
