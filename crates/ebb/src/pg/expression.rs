@@ -43,6 +43,13 @@ pub struct Change {
     pub moves: bool,
 }
 
+impl Change {
+    /// It is null, whatever the row has.
+    pub fn is_null(&self) -> bool {
+        self.value.text == "NULL" || self.value.text.starts_with("NULL::")
+    }
+}
+
 /// Checks a filter against the table it is for. Must be called inside a transaction; leaves nothing behind.
 pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &str) -> Result<Expression> {
     one_expression(typed)?;

@@ -66,6 +66,7 @@ const MIGRATIONS: &[Migration] = migrations![
     38 "0038_former",
     39 "0039_written",
     40 "0040_look",
+    41 "0041_partly",
     44 "0044_refusal",
 ];
 

@@ -46,7 +46,7 @@ impl Set {
 
     /// A row that was set says so by its values, unless these come from the time, or from what is set.
     fn anonymous(link: &[Ident], changes: Vec<(Ident, Change)>) -> Self {
-        let ends = changes.iter().any(|(column, change)| link.contains(column) && change.value.to_string() == "NULL");
+        let ends = changes.iter().any(|(column, change)| link.contains(column) && change.is_null());
         let names = || changes.iter().map(|(column, _)| column.as_str());
         let told = |change: &Change| {
             let value = change.value.to_string();

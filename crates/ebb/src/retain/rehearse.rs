@@ -37,7 +37,7 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
             let left = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&BTreeSet::new()));
             let again = edge.narrowed(&left);
             for (edge, limit) in [(edge, None), (&again, Some(0))] {
-                rows::unlink(connection, tree, (edge, set), parents, limit, &mut taken).await?;
+                rows::unlink(connection, tree, (edge, set), parents, (limit, set.unset.is_none()), &mut taken).await?;
             }
         }
         if edge.action == EdgeAction::Delete {

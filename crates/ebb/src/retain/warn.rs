@@ -207,9 +207,9 @@ impl Warn {
             0 => self.warning.spread,
             _ => self.warning.spread.min(Duration::from_micros(approximate(&one.before) / 8)),
         };
-        // The first 48 bits of a random id are random.
-        let (high, _) = one.id.as_u64_pair();
-        spread.mul_f64((high >> 16) as f64 / (1_u64 << 48) as f64)
+        // The last 48 bits of an id are random; the first ones tell the time where marking made it.
+        let (_, low) = one.id.as_u64_pair();
+        spread.mul_f64((low & ((1 << 48) - 1)) as f64 / (1_u64 << 48) as f64)
     }
 
     /// The event that carries a warning, as `ebb.schedule_many` takes it.

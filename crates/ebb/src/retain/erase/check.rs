@@ -217,7 +217,13 @@ impl Erase {
         ready: Vec<Ready>,
     ) -> Result<(Vec<Ready>, Vec<Ready>)> {
         let half = ready.len() / 2;
-        let (one, other) = self.divide(connection, ready, half).await?;
+        let (mut one, mut other) = self.divide(connection, ready, half).await?;
+        if other.is_empty() {
+            // Whoever takes all others along is among the first: perhaps the others go without them.
+            one.rotate_left(half);
+            let rest = one.len() - half;
+            (one, other) = self.divide(connection, one, rest).await?;
+        }
         match other.is_empty() && half > 1 {
             true => self.divide(connection, one, 1).await,
             false => Ok((one, other)),

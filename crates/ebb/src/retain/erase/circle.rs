@@ -158,7 +158,7 @@ impl Erase {
         if !self.empty_below(connection, circle, &found, part, 0).await? {
             return Ok(false);
         }
-        if found.rows() as u64 <= part.budget + top.len() as u64 {
+        if part.has_room_for(found.rows()) {
             return Ok(true);
         }
         if !part.is_untouched() {

@@ -1,10 +1,11 @@
 //! The look at what came late, as a phase of erasing: after everything that is due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 use sqlx::PgConnection;
 
+use super::unlink::Unlinked;
 use super::{Done, Erase};
 use crate::Result;
 use crate::retain::store::rows::{self, Doomed};
@@ -22,12 +23,12 @@ impl Erase {
             return Ok(0);
         };
         let horizon = last.horizon;
-        let written: BTreeSet<i64> = found.iter().flat_map(|link| link.writers.iter().copied()).collect();
+        let mut unlinked = Unlinked::after(found.iter().map(|link| &link.writers));
         self.progress.after_late = (horizon, last.id);
         let (roots, opened) = late::open(&self.key, &self.policy, &self.compiled.tree, &found);
         let connection = batch.connection();
         rows::savepoint(connection).await?;
-        match self.take_late(connection, roots, (horizon, &written)).await {
+        match self.take_late(connection, roots, (horizon, &mut unlinked)).await {
             Ok(taken) => {
                 rows::end_savepoint(connection, true).await?;
                 store::late::forget(connection, &opened).await?;
@@ -53,7 +54,7 @@ impl Erase {
         &self,
         connection: &mut PgConnection,
         roots: Doomed,
-        (horizon, written): (i64, &BTreeSet<i64>),
+        (horizon, unlinked): (i64, &mut Unlinked),
     ) -> Result<BTreeMap<usize, i64>> {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let theirs = late::taken_over(connection, &self.compiled, &roots).await?;
@@ -66,7 +67,7 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (taken, _) = self.remove(connection, &tree, &doomed, Some(written)).await?;
+        let taken = self.remove(connection, &tree, &doomed, unlinked).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &[]).await?;

@@ -9,6 +9,7 @@ mod late;
 mod pair;
 mod parts;
 mod record;
+mod unlink;
 
 pub(crate) use pair::Pair;
 
@@ -18,13 +19,14 @@ use std::sync::Arc;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::compile::{Compiled, Set};
+use self::unlink::Unlinked;
+use super::compile::Compiled;
 use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
 use super::store::rows::{self, Copied, Doomed, RootRow, Rows, Taken};
-use super::store::{self, Candidate, Fences, Look, Place};
-use super::tree::{Edge, EdgeAction, Node, Tree};
+use super::store::{self, Candidate, Fences, Look, Place, Writers};
+use super::tree::{EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
 use crate::spine::Outcome;
@@ -106,8 +108,7 @@ struct Done {
 struct Gone {
     tables: BTreeMap<usize, i64>,
     unlinked: BTreeMap<usize, i64>,
-    /// Who changed rows that do not say so by their values.
-    writers: BTreeSet<i64>,
+    writers: Writers,
     /// Events of it that were still to come.
     cancelled: i64,
     copied: Vec<Copied>,
@@ -385,7 +386,8 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let (mut taken, unlinked) = self.remove(connection, tree, &doomed, written(ready).as_ref()).await?;
+        let mut unlinked = Unlinked::of(ready);
+        let mut taken = self.remove(connection, tree, &doomed, &mut unlinked).await?;
         self.nothing_left(connection, ready, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let deletions: Vec<Uuid> = ready.iter().map(|ready| ready.candidate.id).collect();
@@ -396,7 +398,7 @@ impl Erase {
         for ((node, subject), rows) in &taken.counts {
             gone[*subject as usize].tables.insert(*node, *rows);
         }
-        for ((node, subject), rows) in &unlinked.counts {
+        for ((node, subject), rows) in &unlinked.taken.counts {
             gone[*subject as usize].unlinked.insert(*node, *rows);
         }
         gone.iter_mut().for_each(|gone| gone.writers = unlinked.writers.clone());
@@ -436,21 +438,20 @@ impl Erase {
         store::forget_along(connection, &self.policy, &along).await
     }
 
-    /// Ends links and deletes, from the bottom up. Returns what went and what was only unlinked. `written`: some of it was done
-    /// before, by these transactions where the rows do not say so.
+    /// Ends links and deletes, from the bottom up. Returns what went.
     async fn remove(
         &self,
         connection: &mut PgConnection,
         tree: &Tree,
         doomed: &[Doomed],
-        written: Option<&BTreeSet<i64>>,
-    ) -> Result<(Taken, Taken)> {
-        let (mut taken, mut unlinked) = (Taken::copying(self.copier.is_some()), Taken::default());
+        unlinked: &mut Unlinked,
+    ) -> Result<Taken> {
+        let mut taken = Taken::copying(self.copier.is_some());
         for component in tree.order.iter().rev() {
             for node in component {
-                for (at, edge) in tree.onto(*node).filter(|_| !doomed[*node].is_empty()) {
-                    if let Some(set) = self.compiled.sets.get(&at) {
-                        self.unlink(connection, (edge, set), &doomed[*node], (written, None), &mut unlinked).await?;
+                for (at, _) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
+                    if !doomed[*node].is_empty() {
+                        self.unlink(connection, (tree, at), &doomed[*node], None, unlinked).await?;
                     }
                 }
             }
@@ -477,40 +478,7 @@ impl Erase {
                 rows::delete_through(connection, tree, edge, &doomed[0], None, &mut taken).await?;
             }
         }
-        Ok((taken, unlinked))
-    }
-
-    /// Ends links behind an edge, all of them or so many; where a trigger may keep a row as it is, none may be. `written`: some
-    /// were ended before. Returns how many there were.
-    async fn unlink(
-        &self,
-        connection: &mut PgConnection,
-        (whole, set): (&Edge, &Set),
-        parents: &Doomed,
-        (written, limit): (Option<&BTreeSet<i64>>, Option<u64>),
-        unlinked: &mut Taken,
-    ) -> Result<i64> {
-        let tree = &self.compiled.tree;
-        let left = |written: &BTreeSet<i64>| set.unset.clone().unwrap_or_else(|| rows::not_written_by(written));
-        let narrowed = written.map(|written| whole.narrowed(&left(written)));
-        let edge = narrowed.as_ref().unwrap_or(whole);
-        if !tree.nodes[edge.child].updates_hindered {
-            return rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await;
-        }
-        let before = rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?;
-        let changed = rows::unlink(connection, tree, (edge, set), parents, limit, unlinked).await?;
-        let wanted = limit.map_or(before, |limit| before.min(limit as i64));
-        let left = match written {
-            Some(written) => {
-                let still = whole.narrowed(&left(&(written | &unlinked.writers)));
-                rows::count_distinct(connection, tree, &[(&still, parents)], Rows::Stay, &[]).await?
-            }
-            None => before - wanted,
-        };
-        match changed < wanted || left > before - wanted {
-            true => Err(kept(&tree.nodes[edge.child])),
-            false => Ok(changed),
-        }
+        Ok(taken)
     }
 
     /// Where triggers run for rows that go: none of them kept one, or put one back.
@@ -542,12 +510,6 @@ impl Erase {
 /// Whose data it was, for whoever has the key and the id.
 pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
     key.pseudonym(format!("{policy}\0{id}").as_bytes())
-}
-
-/// Who changed rows of these subjects that do not say so by their values; none where nothing of them was done before.
-fn written(ready: &[Ready]) -> Option<BTreeSet<i64>> {
-    let claimed = ready.iter().any(|ready| ready.look.is_claimed());
-    claimed.then(|| ready.iter().flat_map(|ready| ready.look.writers.iter().copied()).collect())
 }
 
 fn kept(node: &Node) -> Error {

@@ -3,7 +3,7 @@
 //! transaction may; what it took is counted with the deletion, so that a process that dies leaves the rest, and nothing
 //! else, to whoever runs next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Erase, Ready, kept, roots, written};
+use super::unlink::Unlinked;
+use super::{Erase, Ready, kept, roots};
 use crate::Result;
-use crate::retain::compile::Set;
 use crate::retain::snapshot::Gone;
-use crate::retain::store;
 use crate::retain::store::rows::{self, Doomed, Taken};
+use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
 
@@ -24,12 +24,12 @@ use crate::spine::batch::Batch;
 pub(super) struct Part {
     pub(super) budget: u64,
     most: u64,
+    /// What one transaction may take.
+    rows: u64,
     /// Whose part it is, by position.
     deletions: Vec<Uuid>,
     taken: Taken,
-    unlinked: Taken,
-    /// Who changed rows before that do not say so by their values.
-    written: BTreeSet<i64>,
+    unlinked: Unlinked,
 }
 
 impl Part {
@@ -39,15 +39,20 @@ impl Part {
         Self {
             budget: most,
             most,
+            rows,
             deletions: group.iter().map(|ready| ready.candidate.id).collect(),
             taken: Taken::copying(copying),
-            unlinked: Taken::default(),
-            written: written(group).unwrap_or_default(),
+            unlinked: Unlinked::of(group),
         }
     }
 
     pub(super) fn spend(&mut self, rows: i64) {
         self.budget = self.budget.saturating_sub(rows.unsigned_abs());
+    }
+
+    /// So many rows may go in the same transaction, however many of them are the subjects' own.
+    pub(super) fn has_room_for(&self, rows: usize) -> bool {
+        self.most - self.budget + rows as u64 <= self.rows
     }
 
     /// Nothing was done in it yet.
@@ -59,12 +64,14 @@ impl Part {
 impl Erase {
     /// A part of a subject that is too large for one transaction, or its end.
     pub(super) async fn part(&mut self, batch: &mut Batch) -> Result<u64> {
-        let Some(candidate) = store::claimed(batch.connection(), &self.policy, self.progress.after_large).await? else {
+        let (after, some) = (self.progress.after_large, batch.size.max(1));
+        let mut found = store::claimed(batch.connection(), &self.policy, after, some).await?;
+        let others = found.split_off(found.len().min(1));
+        let Some(id) = found.first().map(|candidate| candidate.id) else {
             self.progress.large_done = true;
             return Ok(0);
         };
-        let id = candidate.id;
-        let ready = self.lock(batch, vec![candidate]).await?;
+        let ready = self.lock(batch, found).await?;
         let group = self.together(batch, ready).await?;
         if !group.iter().any(|ready| ready.candidate.id == id) {
             self.progress.after_large = Some(id);
@@ -73,6 +80,9 @@ impl Erase {
         if group.iter().any(|ready| !ready.look.is_claimed()) {
             self.claim_all(batch, &group).await?;
             return Ok(0);
+        }
+        if group.len() == 1 && !others.is_empty() && !self.too_many(batch.connection(), &group).await? {
+            return self.small_ones(batch, group, others).await;
         }
         let connection = batch.connection();
         self.parting = true;
@@ -114,23 +124,44 @@ impl Erase {
         }
     }
 
+    /// The end of a claimed subject who goes without others and of whom little is left, together with more such: parting whoever
+    /// hung on each other leaves many.
+    async fn small_ones(&mut self, batch: &mut Batch, mut small: Vec<Ready>, others: Vec<Candidate>) -> Result<u64> {
+        small.extend(self.lock(batch, others).await?);
+        loop {
+            let along = self.others(batch.connection(), &small).await?;
+            let positions: BTreeSet<usize> = along.into_iter().map(|other| other.at).collect();
+            if positions.is_empty() {
+                break;
+            }
+            positions.into_iter().rev().for_each(|at| drop(small.remove(at)));
+        }
+        let (small, _) = self.fit(batch.connection(), small).await?;
+        let (before, last) = (self.progress.subjects, small.iter().map(|ready| ready.candidate.id).max());
+        let rows = self.erase(batch, small).await?;
+        self.progress.after_large = last.filter(|_| self.progress.subjects == before);
+        Ok(rows)
+    }
+
     /// Counts what a part took and changed with the deletions that it was for. Returns how many rows went.
     async fn count_part(&self, connection: &mut PgConnection, group: &[Ready], mut part: Part) -> Result<u64> {
-        let by_table = |taken: &Taken, subject: usize| -> Map<String, Value> {
-            let of_subject = taken.counts.iter().filter(|((_, whose), _)| *whose as usize == subject);
-            of_subject.map(|((node, _), rows)| (self.names[*node].clone(), (*rows).into())).collect()
+        let by_table = |taken: &Taken| -> Vec<Map<String, Value>> {
+            let mut all = vec![Map::new(); group.len()];
+            for ((node, subject), rows) in &taken.counts {
+                all[*subject as usize].insert(self.names[*node].clone(), (*rows).into());
+            }
+            all
         };
+        let counts = by_table(&part.taken).into_iter().zip(by_table(&part.unlinked.taken));
         let mut copied = part.taken.copied().into_iter().fold(vec![Vec::new(); group.len()], |mut all, row| {
             all[row.subject as usize].push(row);
             all
         });
         let mut gone = Vec::new();
-        let writers: Vec<i64> = part.unlinked.writers.iter().copied().collect();
-        for (at, ready) in group.iter().enumerate() {
-            let (taken, unlinked) = (by_table(&part.taken, at), by_table(&part.unlinked, at));
+        for ((at, ready), (taken, unlinked)) in group.iter().enumerate().zip(counts) {
             let deletion = ready.candidate.id;
             if !taken.is_empty() || !unlinked.is_empty() {
-                store::add_rows(connection, deletion, &taken.into(), &unlinked.into(), &writers).await?;
+                store::add_rows(connection, deletion, &taken.into(), &unlinked.into(), &part.unlinked.writers).await?;
             }
             let rows = self.named(std::mem::take(&mut copied[at]));
             if !rows.is_empty() {
@@ -146,8 +177,10 @@ impl Erase {
     /// Subjects with all that was counted before.
     async fn as_counted(&self, connection: &mut PgConnection, mut group: Vec<Ready>) -> Result<Vec<Ready>> {
         let ids: Vec<Uuid> = group.iter().map(|ready| ready.candidate.id).collect();
-        for look in store::recheck(connection, &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await? {
-            if let Some(ready) = group.iter_mut().find(|ready| ready.candidate.id == look.id) {
+        let looks = store::recheck(connection, &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await?;
+        let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();
+        for ready in &mut group {
+            if let Some(look) = looks.remove(&ready.candidate.id) {
                 (ready.look.parts, ready.look.unlinked, ready.look.writers) = (look.parts, look.unlinked, look.writers);
             }
         }
@@ -173,8 +206,8 @@ impl Erase {
             let tree = &self.compiled.tree;
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
             for (at, edge) in tree.onto(node) {
-                if let Some(set) = self.compiled.sets.get(&at) {
-                    self.unlink_part(connection, (edge, set), rows, part).await?;
+                if self.compiled.sets.contains_key(&at) {
+                    self.unlink_part(connection, at, rows, part).await?;
                 }
                 if part.budget == 0 {
                     return Ok(false);
@@ -201,16 +234,15 @@ impl Erase {
     async fn unlink_part(
         &self,
         connection: &mut PgConnection,
-        (edge, set): (&Edge, &Set),
+        at: usize,
         rows: &Doomed,
         part: &mut Part,
     ) -> Result<()> {
+        let tree = &self.compiled.tree;
         loop {
-            let how = (Some(&part.written), Some(part.budget));
-            let changed = self.unlink(connection, (edge, set), rows, how, &mut part.unlinked).await?;
-            part.written.extend(&part.unlinked.writers);
+            let changed = self.unlink(connection, (tree, at), rows, Some(part.budget), &mut part.unlinked).await?;
             part.spend(changed);
-            if part.budget == 0 || edge.distinct || changed == 0 {
+            if part.budget == 0 || tree.edges[at].distinct || changed == 0 {
                 return Ok(());
             }
         }

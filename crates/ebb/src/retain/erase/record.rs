@@ -1,7 +1,7 @@
 //! What stays of an erasure: a record for each subject, without anything that was erased, and a sealed copy where the
 //! policy asks for one; in the transaction that erases.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{Done, Erase, Gone as Went, Ready, pseudonym};
 use crate::audit::Moment;
 use crate::retain::snapshot::{Gone, Sealed};
 use crate::retain::store::rows::{Copied, RootRow};
-use crate::retain::store::{self, Candidate, Erasure, Look};
+use crate::retain::store::{self, Candidate, Erasure, Look, Writers};
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
 
@@ -79,8 +79,9 @@ impl Erase {
         let (claim, run) = (batch.claim.clone(), batch.run);
         let about = (self.policy.as_str(), claim.policy_version, claim.unit.leaf.as_str());
         store::record_erasures(batch.connection(), about, (run, &claim.node), &erasures).await?;
-        let writers: BTreeSet<i64> = done.iter().flat_map(|done| done.gone.writers.iter().copied()).collect();
-        store::close_erased(batch.connection(), &ids, &counts, &Vec::from_iter(writers)).await?;
+        let mut writers = Writers::default();
+        done.iter().for_each(|done| writers.join(&done.gone.writers));
+        store::close_erased(batch.connection(), &ids, &counts, &writers).await?;
         Ok(mine.unsigned_abs())
     }
 

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::Writers;
 use crate::{Result, sql};
 
 /// A subject that is gone, and the values of its links, closed.
@@ -12,8 +13,8 @@ pub(crate) struct LateLink {
     pub(crate) deletion: Uuid,
     pub(crate) horizon: i64,
     pub(crate) sealed: Vec<u8>,
-    /// Who changed rows of it that do not say so by their values.
-    pub(crate) writers: Vec<i64>,
+    #[sqlx(flatten)]
+    pub(crate) writers: Writers,
 }
 
 pub(crate) async fn add(

@@ -27,8 +27,12 @@ pub(crate) use subjects::{
 };
 pub use subjects::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
 use super::tree::Tree;
@@ -66,6 +70,29 @@ pub(crate) async fn candidates(
         .await?)
 }
 
+/// Who changed rows of a subject that do not say so by their values: transactions, by what rows have of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Writers {
+    /// Those that did everything that was to be done to their rows.
+    pub(crate) whole: BTreeSet<i64>,
+    /// Those after which it was done for these edges, where others lead to the same table.
+    pub(crate) partly: BTreeMap<i64, BTreeSet<String>>,
+}
+
+impl<'r> sqlx::FromRow<'r, PgRow> for Writers {
+    fn from_row(row: &'r PgRow) -> sqlx::Result<Self> {
+        let (whole, Json(partly)): (Vec<i64>, _) = (row.try_get("whole")?, row.try_get("partly")?);
+        Ok(Self { whole: whole.into_iter().collect(), partly })
+    }
+}
+
+impl Writers {
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.whole.extend(&other.whole);
+        self.partly.extend(other.partly.clone());
+    }
+}
+
 /// What a second look under the locks says of a deletion.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Look {
@@ -80,8 +107,8 @@ pub(crate) struct Look {
     pub(crate) parts: Value,
     /// What was only unlinked before, by table.
     pub(crate) unlinked: Value,
-    /// The transactions that changed rows of it that do not say so by their values.
-    pub(crate) writers: Vec<i64>,
+    #[sqlx(flatten)]
+    pub(crate) writers: Writers,
     pub(crate) warned_at: Option<Moment>,
     /// Why it counts as unwarned, where its policy warns.
     pub(crate) unwarned: Option<String>,
@@ -127,10 +154,16 @@ pub(crate) async fn close_erased(
     connection: &mut PgConnection,
     ids: &[Uuid],
     rows: &[i64],
-    writers: &[i64],
+    writers: &Writers,
 ) -> Result<()> {
     if !ids.is_empty() {
-        sql!("close_erased").bind(ids).bind(rows).bind(writers).execute(connection).await?;
+        sql!("close_erased")
+            .bind(ids)
+            .bind(rows)
+            .bind(Vec::from_iter(writers.whole.iter().copied()))
+            .bind(Json(&writers.partly))
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }
@@ -144,8 +177,10 @@ pub(crate) async fn claimed(
     connection: &mut PgConnection,
     policy: &str,
     after: Option<Uuid>,
-) -> Result<Option<Candidate>> {
-    Ok(sql!("claimed" as Candidate).bind(policy).bind(after).fetch_optional(connection).await?)
+    limit: u64,
+) -> Result<Vec<Candidate>> {
+    let query = sql!("claimed" as Candidate).bind(policy).bind(after);
+    Ok(query.bind(limit.min(i64::MAX as u64) as i64).fetch_all(connection).await?)
 }
 
 pub(crate) async fn add_rows(
@@ -153,9 +188,16 @@ pub(crate) async fn add_rows(
     id: Uuid,
     parts: &Value,
     unlinked: &Value,
-    writers: &[i64],
+    writers: &Writers,
 ) -> Result<()> {
-    sql!("add_rows").bind(id).bind(parts).bind(unlinked).bind(writers).execute(connection).await?;
+    sql!("add_rows")
+        .bind(id)
+        .bind(parts)
+        .bind(unlinked)
+        .bind(Vec::from_iter(writers.whole.iter().copied()))
+        .bind(Json(&writers.partly))
+        .execute(connection)
+        .await?;
     Ok(())
 }
 

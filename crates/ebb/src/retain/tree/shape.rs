@@ -23,6 +23,11 @@ impl Tree {
         Shape { tables, edges }
     }
 
+    /// What an edge is called, whatever becomes of its rows.
+    pub(crate) fn name_of(&self, edge: &Edge) -> String {
+        self.shape_edge(edge).name()
+    }
+
     fn shape_edge(&self, edge: &Edge) -> ShapeEdge {
         let names = |columns: &[Ident]| columns.iter().map(|name| name.as_str().to_owned()).collect();
         ShapeEdge {
@@ -80,17 +85,15 @@ pub struct ShapeEdge {
     pub kept_by: Option<String>,
 }
 
+impl ShapeEdge {
+    fn name(&self) -> String {
+        format!("{} ({}) -> {} ({})", self.table, self.columns.join(", "), self.parent, self.references.join(", "))
+    }
+}
+
 impl std::fmt::Display for ShapeEdge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} ({}) -> {} ({}): {}",
-            self.table,
-            self.columns.join(", "),
-            self.parent,
-            self.references.join(", "),
-            self.action
-        )?;
+        write!(f, "{}: {}", self.name(), self.action)?;
         self.kept_by.iter().try_for_each(|policy| write!(f, ", nullify while policy {policy} keeps it"))
     }
 }

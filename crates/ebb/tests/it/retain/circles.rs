@@ -119,6 +119,26 @@ async fn subjects_in_a_circle_with_other_tables_are_parted_once_they_are_claimed
 }
 
 #[tokio::test]
+async fn subjects_who_hang_on_each_other_are_parted_and_then_go_many_at_a_time() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES users ON DELETE CASCADE;
+             INSERT INTO users (id, by) SELECT n, 1 FROM generate_series(1000, 21999) n; {}",
+            counted("users")
+        ),
+    )
+    .await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id = 1 OR id >= 1000").await;
+    ebb.db.execute("TRUNCATE ledger").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("2,3,4,5,6", (21_001, 2 + 21_000)));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+    assert!(ebb.db.scalar::<i64>("SELECT count(DISTINCT tx) FROM ledger").await < 100);
+}
+
+#[tokio::test]
 async fn rows_that_do_not_say_that_they_were_changed_are_changed_in_parts_and_once() {
     let set = |table: &str, on: &str| {
         format!(
@@ -155,6 +175,48 @@ async fn rows_that_do_not_say_that_they_were_changed_are_changed_in_parts_and_on
         "SELECT concat_ws(' ', details -> 'unlinked' ->> 'public.guests', details -> 'unlinked' ->> 'public.remarks',
         details -> 'unlinked' ->> 'public.users', rows) FROM ebb.audit WHERE action = 'erase'";
     assert_eq!(ebb.db.scalar::<String>(counts).await, "45000 25000 25000 2");
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn rows_that_several_links_lead_to_are_changed_by_each_of_them_once() {
+    let link = |table: &str, column: &str, references: &str, set: &str| {
+        format!(
+            "{{ table = \"{table}\", column = \"{column}\", {references} action = \"anonymize\", set = {{ {column}_name = \"md5({column}_name)\"{set} }} }}"
+        )
+    };
+    let by_mail = |column: &str| link("mails", column, "references = \"email\",", "");
+    let by_key = |column: &str| link("calls", column, "", &format!(", {column} = \"null\""));
+    let children = [by_mail("sender"), by_mail("recipient"), by_key("caller"), by_key("called")].join(", ");
+    let ebb = Ebb::many(
+        &format!("children = [{children}]"),
+        &format!(
+            "CREATE TABLE mails (id bigint, sender text, recipient text, sender_name text, recipient_name text, reader bigint REFERENCES users ON DELETE SET NULL);
+             CREATE TABLE calls (id bigint, caller bigint REFERENCES users, called bigint REFERENCES users, caller_name text, called_name text);
+             CREATE INDEX ON mails (sender); CREATE INDEX ON mails (recipient); CREATE INDEX ON mails (reader);
+             CREATE INDEX ON calls (caller); CREATE INDEX ON calls (called);
+             INSERT INTO mails SELECT n, '1@x', CASE WHEN n <= 10 THEN '1@x' ELSE '2@x' END, 'from ' || n, 'to ' || n, 1 FROM generate_series(1, 25000) n;
+             INSERT INTO calls SELECT n, 1, CASE WHEN n <= 10 THEN 1 ELSE 2 END, 'from ' || n, 'to ' || n FROM generate_series(1, 25000) n; {}{}",
+            counted("mails"),
+            counted("calls")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.dies_at_once_and_goes_on().await;
+    ebb.once("users").await;
+    assert_eq!((ebb.state("1").await.as_str(), ebb.ids().await.as_str()), ("none", "2,3,4,5,6"));
+    let wrong = "SELECT concat_ws(' ',
+        (SELECT count(*) FROM mails WHERE reader IS NOT NULL OR sender_name <> md5('from ' || id)
+                OR recipient_name <> CASE WHEN id <= 10 THEN md5('to ' || id) ELSE 'to ' || id END),
+        (SELECT count(*) FROM calls WHERE caller IS NOT NULL OR caller_name <> md5('from ' || id)
+                OR called_name <> CASE WHEN id <= 10 THEN md5('to ' || id) ELSE 'to ' || id END))";
+    assert_eq!(ebb.db.scalar::<String>(wrong).await, "0 0");
+    let counts =
+        "SELECT concat_ws(' ', details -> 'unlinked' ->> 'public.mails', details -> 'unlinked' ->> 'public.calls')
+        FROM ebb.audit WHERE action = 'erase'";
+    assert_eq!(ebb.db.scalar::<String>(counts).await, format!("{} {}", 2 * 25_000 + 10, 25_000 + 10));
     assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
 }
 

@@ -16,13 +16,13 @@ pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
 pub(crate) use meet::meet;
-pub(crate) use session::{as_role, back_from_role, bound, end_savepoint, lock_tables, savepoint};
+pub(crate) use session::{apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint};
 pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
     unmirror,
 };
 pub(crate) use take::{
-    Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink,
+    Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink, written_by,
 };
 pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};

@@ -51,6 +51,17 @@ pub(crate) async fn end_savepoint(connection: &mut PgConnection, keep: bool) -> 
     Ok(())
 }
 
+/// What is written until [`end_apart`] is so by a transaction of its own within this one, and tells by that.
+pub(crate) async fn apart(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SAVEPOINT ebb_apart").execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn end_apart(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("RELEASE SAVEPOINT ebb_apart").execute(connection).await?;
+    Ok(())
+}
+
 pub(crate) async fn as_role(connection: &mut PgConnection, role: Option<&Ident>) -> Result<()> {
     if let Some(role) = role {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(connection).await?;

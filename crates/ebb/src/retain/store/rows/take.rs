@@ -17,8 +17,6 @@ use crate::retain::tree::{Column, Edge, Tree};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) counts: HashMap<(usize, i32), i64>,
-    /// Who wrote rows that do not say by their values that they were changed.
-    pub(crate) writers: BTreeSet<i64>,
     copy: Option<Vec<Copied>>,
 }
 
@@ -160,47 +158,57 @@ pub(crate) async fn delete_rows(
     Ok(total)
 }
 
+/// Rows whose links were ended.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    pub(crate) rows: i64,
+    /// As whom they were written, where that was asked for.
+    pub(crate) writers: BTreeSet<i64>,
+}
+
 /// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent; of at most so
-/// many rows where a limit is given.
+/// many rows where a limit is given. `told`: as whom.
 pub(crate) async fn unlink(
     connection: &mut PgConnection,
     tree: &Tree,
     (edge, set): (&Edge, &Set),
     parents: &Doomed,
-    limit: Option<u64>,
+    (limit, told): (Option<u64>, bool),
     taken: &mut Taken,
-) -> Result<i64> {
+) -> Result<Changed> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
     let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
     let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on));
     let list: Vec<String> = set.values.iter().map(|(column, value)| format!("{column} = {value}")).collect();
     let list = list.join(", ");
-    let (writer, writers) = match (&set.unset, limit) {
-        (Some(_), _) => ("", ""),
-        (None, None) => (", n.xmin AS w", ", array_agg(DISTINCT w::text::int8)"),
-        (None, Some(_)) => (", d.xmin AS w", ", array_agg(DISTINCT w::text::int8)"),
-    };
+    let row = if limit.is_some() { "d" } else { "n" };
+    let (mut also, mut writers) = (String::new(), "NULL");
+    if told {
+        also = format!(", {row}.xmin AS \"ebb:w\"");
+        writers = "pg_catalog.array_agg(DISTINCT \"ebb:w\"::text::int8)";
+    }
     let changed = match limit {
         None => {
-            format!(
-                "UPDATE {relation} AS n SET {list} FROM {} WHERE {on} RETURNING p.\"ebb:s\" AS s{writer}",
-                join.from
-            )
+            format!("UPDATE {relation} AS n SET {list} FROM {} WHERE {on} RETURNING p.\"ebb:s\"{also}", join.from)
         }
         Some(limit) => format!(
             "UPDATE {relation} AS d SET {list} FROM (SELECT n.tableoid AS \"ebb:leaf\", n.ctid AS \"ebb:place\", p.\"ebb:s\" \
              FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
-             WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING few.\"ebb:s\" AS s{writer}",
+             WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING few.\"ebb:s\"{also}",
             join.from
         ),
     };
-    let sql = format!("WITH changed AS ({changed}) SELECT s, count(*){writers} FROM changed GROUP BY s");
-    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
-    for row in rows.iter().filter(|_| set.unset.is_none()) {
-        taken.writers.extend(row.try_get::<Vec<i64>, _>(2)?);
+    let sql =
+        format!("WITH changed AS ({changed}) SELECT \"ebb:s\", pg_catalog.count(*), {writers} FROM changed GROUP BY 1");
+    let found = fetch(connection, &sql, &values, &parents.subjects).await?;
+    let mut changed = Changed { rows: taken.add(edge.child, &found)?, ..Changed::default() };
+    for row in found {
+        if told {
+            changed.writers.extend(row.try_get::<Vec<i64>, _>(2)?);
+        }
     }
-    taken.add(edge.child, &rows)
+    Ok(changed)
 }
 
 /// Sets columns to null of rows that will go, and are found without them: `wanted` columns of what was read of the given rows
@@ -232,10 +240,19 @@ pub(crate) async fn cut(
     found.first().map_or(Ok((0, true)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
 }
 
-/// Whether a row `n` was last written by none of these transactions.
+/// Whether a row `n` was last written by one of these transactions.
+pub(crate) fn written_by(writers: &BTreeSet<i64>) -> String {
+    format!("n.xmin::text::int8 OPERATOR(pg_catalog.=) ANY ({})", numbers(writers))
+}
+
+/// Whether it was by none of them.
 pub(crate) fn not_written_by(writers: &BTreeSet<i64>) -> String {
-    let list: Vec<String> = writers.iter().map(i64::to_string).collect();
-    format!("n.xmin::text::int8 <> ALL ('{{{}}}'::int8[])", list.join(","))
+    format!("n.xmin::text::int8 OPERATOR(pg_catalog.<>) ALL ({})", numbers(writers))
+}
+
+fn numbers(numbers: &BTreeSet<i64>) -> String {
+    let list: Vec<String> = numbers.iter().map(i64::to_string).collect();
+    format!("'{{{}}}'::int8[]", list.join(","))
 }
 
 /// Whether a row `n` was written by a transaction that began before a horizon, counted in 32 bits as rows have it.

@@ -1,5 +1,5 @@
--- These deletions ($1, $2 their rows) are done, $3 having changed rows that do not say so by their values: nothing that names the subject is left, in older deletions and holds of
--- it neither. The ids are named twice: joined alone, the index would be walked from its beginning, past whoever is gone.
+-- These deletions ($1, $2 their rows) are done, $3 and $4 (for some edges) having changed rows that do not say so by their values: nothing
+-- that names the subject is left, in older deletions and holds of it neither. The ids are named twice: joined alone, the index would be walked from its beginning, past whoever is gone.
 -- Index: deletion_pkey, deletion_restored, hold_subject, warning_pkey. Lock: the rows, held already.
 WITH done AS (
     SELECT d.id, d.policy, d.subject_id, e.rows
@@ -22,6 +22,6 @@ WITH done AS (
 )
 UPDATE ebb.deletion d
 SET state = 'erased', subject_id = NULL, opened_by = NULL, error = NULL, blocked = NULL, next_try_at = NULL,
-    rows = COALESCE(d.rows, 0) + done.rows, writers = d.writers || $3, closed_at = ebb.now(), closed_by = 'ebb'
+    rows = COALESCE(d.rows, 0) + done.rows, writers = d.writers || $3, partly = d.partly || $4, closed_at = ebb.now(), closed_by = 'ebb'
 FROM done
 WHERE d.id = done.id AND d.id = ANY ($1)

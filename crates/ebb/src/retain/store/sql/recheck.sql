@@ -10,7 +10,7 @@ SELECT d.id, d.state, d.deleted_at, d.expedited, s.tenant AS tenant_now,
                                    END) END,
                 d.not_before,
                 CASE WHEN NOT d.expedited THEN ebb.later(w.accepted_at, w.before, r.zone) END) AS due_at,
-       h.reason AS held, d.parts, d.unlinked, d.writers, w.accepted_at AS warned_at,
+       h.reason AS held, d.parts, d.unlinked, d.writers AS whole, d.partly, w.accepted_at AS warned_at,
        CASE WHEN d.expedited OR r.warn_before = '{}' OR w.accepted_at IS NOT NULL THEN NULL
             WHEN w.deletion IS NULL THEN 'not warned yet'
             WHEN w.failed_at IS NULL THEN 'its warning is on the way'
