@@ -1,5 +1,8 @@
 //! The weekly review: whether anything was erased before its time, and what each tenant takes.
 
+use ebb::audit::Moment;
+
+use super::{SHOP, users};
 use crate::harness::Ebb;
 
 #[tokio::test]
@@ -45,4 +48,95 @@ async fn a_premature_erasure_is_found_and_never_forgotten() {
     ebb.db.advance("7 days").await;
     let finished = ebb.once("audit:audit").await;
     assert!(finished.runs.iter().all(|run| run.note.is_none()), "{finished:?}");
+}
+
+/// Writes an erasure into the audit that nobody made, by the newest version of `users`.
+async fn forge(ebb: &Ebb, name: &str, details: &str) {
+    ebb.db
+        .execute(&format!(
+            "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
+             SELECT 'erase', 'users', version, 1, '{name}', jsonb_build_object('deletion', gen_random_uuid(), {details})
+             FROM ebb.policy WHERE name = 'users'"
+        ))
+        .await;
+}
+
+/// Who wrote the erasures that the report finds too early.
+async fn too_early(ebb: &Ebb) -> Vec<String> {
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let ever = (Some(Moment::NEG_INFINITY), Some(Moment::INFINITY));
+    let report = ebb::retain::report(&mut tx, ever.0, ever.1, None).await;
+    let records: Vec<i64> = report.unwrap().premature.iter().map(|found| found.record).collect();
+    let names = "SELECT COALESCE(array_agg(by_name ORDER BY id), '{}') FROM ebb.audit WHERE id = ANY ($1)";
+    sqlx::query_scalar(names).bind(records).fetch_one(ebb.db.pool()).await.unwrap()
+}
+
+fn by_calendar(term: &str, zone: &str, more: &str) -> String {
+    users(&format!("zone = \"{zone}\"\n{more}")).replace("90d", term)
+}
+
+#[tokio::test]
+async fn the_check_counts_months_where_the_policy_does() {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&by_calendar("1mo", "Asia/Jakarta", "")).await;
+    // The 31st of August in Jakarta, where the month is over on the 30th of September.
+    ebb.db.execute("UPDATE users SET deleted_at = '2026-08-30 20:00Z' WHERE id = 1").await;
+    ebb.set_clock("2026-09-29 19:55Z").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 12);
+    ebb.set_clock("2026-09-29 20:05Z").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 11);
+    assert_eq!(too_early(&ebb).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_erasure_a_moment_too_early_is_found_in_every_zone() {
+    for (zone, term, deleted, due) in [
+        ("UTC", "1mo", "2026-08-30T20:00:00Z", "2026-09-30T20:00:00Z"),
+        ("Asia/Jakarta", "1mo", "2026-08-30T20:00:00Z", "2026-09-29T20:00:00Z"),
+        // The 30th in Los Angeles and the 31st in Greenwich.
+        ("America/Los_Angeles", "1mo", "2026-01-31T05:00:00Z", "2026-03-01T05:00:00Z"),
+        ("Pacific/Kiritimati", "1y", "2024-02-28T12:00:00Z", "2025-02-27T12:00:00Z"),
+        // Days come before months, and have 24 hours where clocks change.
+        ("UTC", "1mo2d", "2026-01-30T12:00:00Z", "2026-03-01T12:00:00Z"),
+        ("Europe/Berlin", "1mo", "2026-02-28T23:30:00Z", "2026-03-31T22:30:00Z"),
+        ("Europe/Berlin", "30d", "2026-09-25T00:30:00Z", "2026-10-25T00:30:00Z"),
+        ("Europe/Berlin", "30d12h", "2026-03-10T12:00:00Z", "2026-04-10T00:00:00Z"),
+    ] {
+        let ebb = Ebb::with(SHOP).await;
+        let times = format!("'soft_deleted_at', '{deleted}', 'erased_at', timestamptz '{due}'");
+        ebb.apply(&by_calendar(term, zone, "")).await;
+        forge(&ebb, "right", &times).await;
+        forge(&ebb, "before its grace", &format!("{times} - interval '1 microsecond'")).await;
+        // Whoever is to go at once is kept by the floor alone.
+        ebb.apply(&by_calendar(term, zone, &format!("floor = \"{term}\""))).await;
+        forge(&ebb, "right", &format!("{times}, 'expedited', true")).await;
+        forge(&ebb, "below its floor", &format!("{times} - interval '1 microsecond', 'expedited', true")).await;
+        assert_eq!(too_early(&ebb).await, ["before its grace", "below its floor"], "{term} in {zone}");
+    }
+}
+
+#[tokio::test]
+async fn the_check_and_the_engine_agree_on_every_calendar() {
+    let ebb = Ebb::with(SHOP).await;
+    for zone in ["UTC", "Asia/Jakarta", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"] {
+        for (term, interval) in [("1mo", "1 mon"), ("1y1mo3d5h", "13 mons 3 days 05:00"), ("45d", "45 days")] {
+            ebb.apply(&by_calendar(term, zone, "")).await;
+            ebb.db
+                .execute(&format!(
+                    "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
+                     SELECT 'erase', 'users', p.version, 1, w.name, jsonb_build_object('soft_deleted_at', d.at,
+                         'erased_at', ebb.later(d.at, interval '{interval}', '{zone}') - w.sooner)
+                     FROM ebb.policy p, generate_series(timestamptz '2025-12-01Z', '2026-12-01Z', '6 days 05:37') AS d (at),
+                          (VALUES ('right', interval '0'), ('early', '1 second')) AS w (name, sooner)
+                     WHERE p.name = 'users'"
+                ))
+                .await;
+        }
+    }
+    let found = too_early(&ebb).await;
+    assert!(found.iter().all(|name| name == "early"), "{found:?}");
+    let forged = "SELECT count(*) FROM ebb.audit WHERE by_name = 'early'";
+    assert_eq!(found.len() as i64, ebb.db.scalar::<i64>(forged).await);
 }

@@ -1,50 +1,60 @@
 -- Erasures before their time, from $1 to $2, of a tenant ($3) or of all. Asks only the audit and the history of policies:
 -- the floor of the version that erased always counts; unless the erasure was requested, so does the retention that the tenant last
 -- had by the audit, or the grace, and the whole time between a warning and the erasure. Whoever was to be warned and was not went too
--- early, whenever it was. Of terms that changed just then the shorter one counts. Terms are read as they were written (mo is months).
+-- early, whenever it was. Of terms that changed just then the shorter one counts. Terms are read as they were written (mo is months)
+-- and end where the calendar of the version's zone says: its days and hours first, a day being 24 hours, then its months.
 -- Read only.
-SELECT e.id AS record, e.policy, e.deletion, e.soft_deleted_at, e.erased_at, e.not_before
-FROM (
-    SELECT a.id, a.policy, (a.details ->> 'deletion')::uuid AS deletion,
+WITH erasure AS (
+    SELECT a.id, a.policy, a.policy_version, a.details ->> 'tenant' AS tenant, (a.details ->> 'deletion')::uuid AS deletion,
            ebb.recorded_moment(a.details ->> 'soft_deleted_at') AS soft_deleted_at,
+           (a.details ->> 'warned_at')::timestamptz AS warned_at,
            (a.details ->> 'erased_at')::timestamptz AS erased_at,
-           GREATEST(
-               CASE WHEN h.spec ? 'warn_before' AND COALESCE(h.spec ->> 'on_undeliverable', 'stop') = 'stop'
-                         AND NOT COALESCE((a.details ->> 'expedited')::boolean, false) AND a.details ->> 'warned_at' IS NULL
-                    THEN 'infinity'::timestamptz END,
-               (a.details ->> 'warned_at')::timestamptz
-                   + CASE WHEN COALESCE((a.details ->> 'expedited')::boolean, false) THEN interval '0' ELSE COALESCE(warned.term, interval '0') END,
-               ebb.recorded_moment(a.details ->> 'soft_deleted_at')
-                   + COALESCE(regexp_replace(h.spec ->> 'floor', '(\d)mo', '\1mon', 'g'), '0')::interval,
-               CASE WHEN NOT COALESCE((a.details ->> 'expedited')::boolean, false)
-                    THEN ebb.recorded_moment(a.details ->> 'soft_deleted_at')
-                         + LEAST(COALESCE(CASE WHEN kept.own THEN last.term END, kept.grace),
-                                 COALESCE(CASE WHEN kept.own THEN known.term END, kept.grace)) END) AS not_before
+           COALESCE((a.details ->> 'expedited')::boolean, false) AS expedited,
+           h.spec, COALESCE(h.spec ->> 'zone', 'UTC') AS zone
     FROM ebb.audit a
     LEFT JOIN ebb.policy_history h ON h.kind = 'retain' AND h.name = a.policy AND h.version = a.policy_version
-    CROSS JOIN LATERAL (SELECT regexp_replace(h.spec ->> 'grace', '(\d)mo', '\1mon', 'g')::interval AS grace,
-                               (h.spec ->> 'tenant_override')::boolean AS own) kept
-    -- The tenant's own, as it was set last before this record, and as the version that erased knew it.
-    LEFT JOIN LATERAL (
-        SELECT regexp_replace(o.details ->> 'retention', '(\d)mo', '\1mon', 'g')::interval AS term
-        FROM ebb.audit o WHERE o.action = 'override' AND o.policy = a.policy AND o.details ->> 'tenant' = a.details ->> 'tenant' AND o.id < a.id
-        ORDER BY o.id DESC LIMIT 1) last ON true
-    LEFT JOIN LATERAL (
-        SELECT regexp_replace(o.details ->> 'retention', '(\d)mo', '\1mon', 'g')::interval AS term
-        FROM ebb.audit o WHERE o.action = 'override' AND o.policy = a.policy AND o.details ->> 'tenant' = a.details ->> 'tenant'
-          AND o.policy_version <= a.policy_version
-        ORDER BY o.id DESC LIMIT 1) known ON true
-    -- The shortest time between warning and erasure that anybody was ever told.
-    LEFT JOIN LATERAL (
-        SELECT min(regexp_replace(w.term, '(\d)mo', '\1mon', 'g')::interval) AS term
-        FROM (SELECT v.spec -> 'warn_before' ->> 0 FROM ebb.policy_history v WHERE v.kind = 'retain' AND v.name = a.policy
-              UNION ALL
-              SELECT o.details -> 'warn_before' ->> 0 FROM ebb.audit o
-              WHERE o.action = 'override' AND o.policy = a.policy AND o.details ->> 'tenant' = a.details ->> 'tenant') AS w (term)
-        WHERE w.term IS NOT NULL) warned ON true
     WHERE a.action = 'erase' AND (a.details ->> 'erased_at')::timestamptz BETWEEN $1 AND $2
       AND ($3::text IS NULL OR a.details ->> 'tenant' = $3)
-) e
-WHERE e.not_before IS NULL OR e.erased_at < e.not_before
+)
+SELECT e.id AS record, e.policy, e.deletion, e.soft_deleted_at, e.erased_at, over.not_before
+FROM erasure e
+-- The tenant's own, as it was set last before this record, and as the version that erased knew it.
+LEFT JOIN LATERAL (
+    SELECT o.details ->> 'retention' AS term FROM ebb.audit o
+    WHERE (e.spec ->> 'tenant_override')::boolean AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
+      AND o.id < e.id
+    ORDER BY o.id DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (
+    SELECT o.details ->> 'retention' AS term FROM ebb.audit o
+    WHERE (e.spec ->> 'tenant_override')::boolean AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
+      AND o.policy_version <= e.policy_version
+    ORDER BY o.id DESC LIMIT 1) known ON true
+CROSS JOIN LATERAL (
+    SELECT GREATEST(
+               CASE WHEN e.spec ? 'warn_before' AND COALESCE(e.spec ->> 'on_undeliverable', 'stop') = 'stop' AND NOT e.expedited
+                         AND e.warned_at IS NULL THEN 'infinity'::timestamptz END,
+               e.warned_at,
+               min(ends.at) FILTER (WHERE terms.rule = 'floor'),
+               min(ends.at) FILTER (WHERE terms.rule = 'kept' AND NOT e.expedited),
+               min(ends.at) FILTER (WHERE terms.rule = 'warned' AND NOT e.expedited)) AS not_before
+    FROM (
+        VALUES ('floor', e.soft_deleted_at, COALESCE(e.spec ->> 'floor', '0s')),
+               ('kept', e.soft_deleted_at, COALESCE(last.term, e.spec ->> 'grace')),
+               ('kept', e.soft_deleted_at, COALESCE(known.term, e.spec ->> 'grace'))
+        -- Any time between warning and erasure that anybody was ever told; the first to end counts.
+        UNION ALL
+        SELECT 'warned', e.warned_at, v.spec -> 'warn_before' ->> 0 FROM ebb.policy_history v WHERE v.kind = 'retain' AND v.name = e.policy
+        UNION ALL
+        SELECT 'warned', e.warned_at, o.details -> 'warn_before' ->> 0 FROM ebb.audit o
+        WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
+    ) AS terms (rule, since, written)
+    CROSS JOIN LATERAL (SELECT regexp_replace(terms.written, '(\d)mo', '\1mon', 'g')::interval AS whole) term
+    CROSS JOIN LATERAL (SELECT date_trunc('month', term.whole) AS months, terms.since AT TIME ZONE 'UTC' AS since) part
+    CROSS JOIN LATERAL (SELECT (part.since + (term.whole - part.months)) AT TIME ZONE 'UTC' AS days) after
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN part.months = interval '0' THEN after.days
+                    ELSE ((after.days AT TIME ZONE e.zone) + part.months) AT TIME ZONE e.zone END AS at) ends
+) over
+WHERE over.not_before IS NULL OR e.erased_at < over.not_before
 ORDER BY e.id
 LIMIT 1000
