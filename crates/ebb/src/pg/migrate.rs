@@ -68,6 +68,7 @@ const MIGRATIONS: &[Migration] = migrations![
     40 "0040_look",
     41 "0041_partly",
     44 "0044_refusal",
+    48 "0048_applied",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -151,7 +151,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
             done.write(&mut session.connection).await
         }
         Act::Outlast => {
-            index::outlast(session, &step.sql, watch).await?;
+            outlast(session, row, &step.sql, watch).await?;
             done.write(&mut session.connection).await
         }
         Act::Copy => {
@@ -226,8 +226,8 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
     Ok(())
 }
 
-/// Batch after batch of what was noted, until little is left; how many.
-async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<u64> {
+/// Batch after batch of what was noted, until little is left.
+async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
     let (mut size, mut applied, mut tries) = (500_u64, 0, 0);
     loop {
         let began = Instant::now();
@@ -242,7 +242,7 @@ async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<u64
                 tx.commit().await?;
                 (applied, tries) = (applied + count, 0);
                 if count <= FEW {
-                    return Ok(applied);
+                    return Ok(());
                 }
                 watch(Progress::Share(0.0, format!("{applied} changes applied")));
                 let took = began.elapsed();
@@ -291,14 +291,22 @@ async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
     ))
 }
 
+/// Waits for whoever looks through a view of the tables that is older than what was applied.
+async fn outlast(session: &mut Session, row: &Row, sql: &[String], watch: Watch<'_>) -> Result<()> {
+    index::outlast(session, sql, watch).await?;
+    store::outlasted(&mut session.connection, &row.relation).await
+}
+
 /// A short transaction that first applies what is left, once that is little enough. When the parts are put in place nothing
 /// may be left, and whoever looks through a view of the tables that is older than what was applied last would miss that.
 async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
     let plan = row.plan()?;
     for _ in 0..SETTLES {
-        let applied = drain(session, row, watch).await?;
-        if applied > 0 && step.act == Act::Swap {
-            index::outlast(session, &plan.outlast, watch).await?;
+        drain(session, row, watch).await?;
+        // Also what somebody applied who was killed before the wait was over.
+        let applied = store::find(&mut session.connection, &row.relation).await?.is_some_and(|row| row.applied);
+        if applied && step.act == Act::Swap {
+            outlast(session, row, &plan.outlast, watch).await?;
         }
         match short(session, &[row.relid], &step.sql, watch, done).await {
             Err(error) if error.sqlstate().as_deref() == Some("EB001") => {

@@ -58,8 +58,12 @@ fn steps(plan: &Plan, label: &str, (done, page): (usize, i64)) -> Vec<String> {
 
 fn written(plan: &Plan, step: &Step, n: usize, label: &str, page: i64) -> Vec<String> {
     let state = if n >= plan.swap() { "split" } else { "splitting" };
-    let copied = if step.act == Act::Copy { ", page = pages" } else { "" };
-    let done = format!("UPDATE ebb.split SET state = '{state}', step = {}{copied} WHERE relation = {label};", n + 1);
+    let besides = match step.act {
+        Act::Copy => ", page = pages",
+        Act::Outlast => ", applied = false",
+        _ => "",
+    };
+    let done = format!("UPDATE ebb.split SET state = '{state}', step = {}{besides} WHERE relation = {label};", n + 1);
     let apply = format!("DO $$ BEGIN WHILE ebb.split_apply({label}, 1000) > 0 LOOP NULL; END LOOP; END $$;");
     let said = step.sql.iter().map(|statement| format!("{statement};"));
     let begin = |lock: bool| {
@@ -70,7 +74,12 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str, page: i64) -> Vec<St
     match step.act {
         Act::Short => begin(true).chain(said).chain(end).collect(),
         Act::Alone => begin(false).chain(said).chain(end).collect(),
-        Act::Settled | Act::Swap => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
+        Act::Settled => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
+        // Whether anything is applied is not known here: who looks through an older view of the tables is waited for.
+        Act::Swap => {
+            let wait = plan.outlast.iter().map(|statement| format!("{statement};"));
+            std::iter::once(apply).chain(wait).chain(begin(true)).chain(said).chain(end).collect()
+        }
         Act::Outside | Act::Outlast => said.chain([done]).collect(),
         Act::Drain => vec![apply, done],
         Act::Copy => {

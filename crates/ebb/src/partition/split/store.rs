@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) step: i32,
     pub(crate) pages: Option<i64>,
     pub(crate) page: i64,
+    /// Whether changes were applied since older views of the tables were last waited for.
+    pub(crate) applied: bool,
     plan: serde_json::Value,
 }
 
@@ -72,6 +74,11 @@ pub(crate) async fn done(connection: &mut PgConnection, label: &str, state: &str
 
 pub(crate) async fn copied(connection: &mut PgConnection, label: &str, page: i64) -> Result<()> {
     sql!("split_page").bind(label).bind(page).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn outlasted(connection: &mut PgConnection, label: &str) -> Result<()> {
+    sql!("split_outlasted").bind(label).execute(connection).await?;
     Ok(())
 }
 

@@ -41,6 +41,26 @@ async fn killed_at(ebb: &Ebb, words: &'static str) {
     killed_when(ebb, move |progress| matches!(progress, Progress::Step(_, _, title) if title.contains(words))).await;
 }
 
+/// Whether it waits for somebody's older view of the tables.
+fn waits(progress: &Progress) -> bool {
+    format!("{progress:?}").contains("waiting for old snapshots")
+}
+
+/// A split that has come to wait for such a view, or to its end.
+async fn waiting(ebb: &Ebb) -> tokio::task::JoinHandle<ebb::Result<Split>> {
+    let (waited, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
+    let seen = waited.clone();
+    let task = tokio::spawn(async move {
+        let mut watch = |progress| {
+            seen.fetch_or(waits(&progress), Ordering::Relaxed);
+        };
+        split(engine.database(), &request(), &mut watch).await
+    });
+    ebb_testkit::eventually(crate::harness::SOON, || async { waited.load(Ordering::Relaxed) || task.is_finished() })
+        .await;
+    task
+}
+
 async fn done(ebb: &Ebb) -> Split {
     split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap()
 }
@@ -363,20 +383,7 @@ async fn who_looks_through_an_old_snapshot_sees_every_row_and_nobody_sees_the_pa
     assert_eq!(ebb.db.scalar::<Option<String>>(&open).await, None, "what Ebb makes on the way is for nobody");
     let mut old = ebb.client().await;
     execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
-    let (waits, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
-    let task = tokio::spawn({
-        let waits = waits.clone();
-        async move {
-            let mut watch = |progress| {
-                if format!("{progress:?}").contains("waiting for old snapshots") {
-                    waits.store(true, Ordering::Relaxed);
-                }
-            };
-            split(engine.database(), &request(), &mut watch).await
-        }
-    });
-    let waiting = || async { waits.load(Ordering::Relaxed) || task.is_finished() };
-    ebb_testkit::eventually(crate::harness::SOON, waiting).await;
+    let task = waiting(&ebb).await;
     assert_eq!(fetch::<i64>(&mut old, "SELECT count(*) FROM public.t").await, 24_000);
     execute(&mut old, "COMMIT").await;
     task.await.unwrap().unwrap();
@@ -496,30 +503,63 @@ async fn a_view_of_any_moment_has_the_same_rows_whatever_keeps_writers_from_the_
     ebb.db.execute(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")).await;
 
     // A key that is checked late: they are waited for.
+    let (ebb, mut old) = late_changes().await;
+    let task = waiting(&ebb).await;
+    assert_eq!(fetch::<String>(&mut old, look).await, "10late,60001late");
+    execute(&mut old, "COMMIT").await;
+    task.await.unwrap().unwrap();
+    assert_eq!(ebb.db.scalar::<String>(look).await, "10late,60001late");
+}
+
+/// A key that is checked late, so that changes are applied right before the swap: some are left, and somebody who has seen
+/// them keeps one view of all tables.
+async fn late_changes() -> (Ebb, sqlx::PgConnection) {
     let ebb = adopted(&format!(
         "{PLAIN}; ALTER TABLE public.t ADD COLUMN n bigint UNIQUE DEFERRABLE; CREATE TABLE public.report (rows bigint)"
     ))
     .await;
     killed_at(&ebb, "put the parts in its place").await;
-    ebb.db.execute(changes).await;
+    ebb.db
+        .execute("UPDATE public.t SET v = 'late' WHERE id = 10; DELETE FROM public.t WHERE id = 11; INSERT INTO public.t VALUES (60001, '2026-09-09', 'late')")
+        .await;
     let mut old = ebb.client().await;
     execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.report").await;
-    let (waits, engine) = (Arc::new(AtomicBool::new(false)), ebb.another(ebb.db.open()));
-    let seen = waits.clone();
-    let task = tokio::spawn(async move {
-        let mut watch = |progress| {
-            if format!("{progress:?}").contains("waiting for old snapshots") {
-                seen.store(true, Ordering::Relaxed);
-            }
-        };
-        split(engine.database(), &request(), &mut watch).await
-    });
-    ebb_testkit::eventually(crate::harness::SOON, || async { waits.load(Ordering::Relaxed) || task.is_finished() })
-        .await;
-    assert_eq!(fetch::<String>(&mut old, look).await, "10late,60001late");
+    (ebb, old)
+}
+
+const LATE: &str = "SELECT string_agg(id || v, ',' ORDER BY id) FROM public.t WHERE id IN (10, 11, 60001)";
+
+#[tokio::test]
+async fn a_split_that_is_killed_while_it_waits_for_an_older_view_waits_again() {
+    let (ebb, mut old) = late_changes().await;
+    killed_when(&ebb, waits).await;
+    // What was applied is not to be applied again, and still nobody with that view would see it in the parts.
+    ebb.db.execute("SELECT pg_terminate_backend(holder_pid) FROM ebb.split").await;
+    let task = waiting(&ebb).await;
+    assert_eq!(fetch::<String>(&mut old, LATE).await, "10late,60001late");
     execute(&mut old, "COMMIT").await;
     task.await.unwrap().unwrap();
-    assert_eq!(ebb.db.scalar::<String>(look).await, "10late,60001late");
+    assert_eq!(ebb.db.scalar::<String>(LATE).await, "10late,60001late");
+}
+
+#[tokio::test]
+async fn the_printed_statements_wait_for_an_older_view_before_the_swap() {
+    let (ebb, mut old) = late_changes().await;
+    let (rest, mut client) = (script_of_rest(ebb.engine.database(), "public.t").await.unwrap(), ebb.client().await);
+    let task = tokio::spawn(async move {
+        for line in rest.iter().filter(|line| !line.starts_with("--")) {
+            execute(&mut client, line).await;
+        }
+    });
+    let waits = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots')";
+    ebb_testkit::eventually(crate::harness::SOON, || async {
+        task.is_finished() || ebb.db.scalar::<bool>(waits).await
+    })
+    .await;
+    assert_eq!(fetch::<String>(&mut old, LATE).await, "10late,60001late");
+    execute(&mut old, "COMMIT").await;
+    task.await.unwrap();
+    assert_eq!(ebb.db.scalar::<String>(LATE).await, "10late,60001late");
 }
 
 #[tokio::test]
