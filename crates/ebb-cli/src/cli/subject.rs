@@ -75,7 +75,7 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
         return Ok(Outcome::Done);
     }
     let observes = retain::observes(&mut tx, policy).await?;
-    tx.commit().await?;
+    retain::commit(tx).await?;
     match due == Moment::INFINITY {
         _ if observes => say!("soft-deleted; {}", only_observes(policy)),
         true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {pasted}"),
@@ -104,7 +104,7 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     let held = retain::held(&mut tx, policy, id).await?.is_some();
     let waits = retain::waits_for(&mut tx, policy, id).await?;
     let now = retain::now(&mut tx).await?;
-    tx.commit().await?;
+    retain::commit(tx).await?;
     let over = due.timestamp().is_some_and(|due| due <= now);
     match waits {
         _ if observes => say!("noted; {}", only_observes(policy)),
@@ -145,7 +145,7 @@ pub(crate) async fn restore(context: &Context, subject: Subject) -> Result<Outco
         ))
         .with_hint(format!("ebb show {policy} {}", retain::argument(id))));
     }
-    tx.commit().await?;
+    retain::commit(tx).await?;
     say!("restored");
     Ok(Outcome::Done)
 }

@@ -318,6 +318,6 @@ pub(super) async fn act(
         "retry" => retry_subject(&surface, policy, id, by).await?,
         _ => return Err(Problem::not_found("nothing of that sort can be done").into()),
     }
-    tx.commit().await?;
+    retain::commit(tx).await?;
     Ok(Redirect::to(&path(policy, id)).into_response())
 }

@@ -127,7 +127,7 @@ async fn goes(surface: &Surface, of: &Of, wish: Wish, by: &str, dry_run: bool) -
     let observes = retain::observes(&mut tx, &of.policy).await?;
     match dry_run {
         true => tx.rollback().await?,
-        false => tx.commit().await?,
+        false => retain::commit(tx).await?,
     }
     Ok(axum::Json(Due { due_at, observes, dry_run }))
 }
@@ -158,7 +158,7 @@ pub(crate) async fn restore_subject(surface: &Surface, policy: &str, id: &str, b
             "there is nothing to restore: it is not deleted, being erased, or gone",
         ));
     }
-    Ok(tx.commit().await?)
+    Ok(retain::commit(tx).await?)
 }
 
 /// Why a subject stays.

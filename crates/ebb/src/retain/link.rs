@@ -9,6 +9,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use uuid::Uuid;
 
 use super::store::warnings as store;
+use super::subject;
 use crate::audit::{Moment, SubjectKey};
 use crate::pg::Database;
 use crate::{Error, Result};
@@ -83,10 +84,8 @@ pub(crate) async fn look(database: &Database, key: &SubjectKey, token: &str) -> 
 /// Uses a link: true when this call restored the subject, otherwise what the link is by now.
 pub(crate) async fn restore(database: &Database, key: &SubjectKey, token: &str) -> Result<(bool, Link)> {
     let Some(deletion) = read(key, token) else { return Ok((false, Link::Unknown)) };
-    let mut tx = database.read().await?;
-    let became = match store::restore_deletion(&mut tx, deletion, "restore link").await {
+    let became = match restore_deletion(database, deletion).await {
         Err(error) if error.is_refused() => {
-            tx.rollback().await?;
             tracing::warn!(%deletion, error = %error, hint = error.hint(), "A restore link was refused");
             let link = match look(database, key, token).await? {
                 Link::Open(standing) => Link::Refused(standing),
@@ -96,7 +95,6 @@ pub(crate) async fn restore(database: &Database, key: &SubjectKey, token: &str) 
         }
         became => became?,
     };
-    tx.commit().await?;
     Ok(match became.as_str() {
         "restored" => {
             tracing::info!(%deletion, by = "restore link", "Subject restored");
@@ -107,6 +105,13 @@ pub(crate) async fn restore(database: &Database, key: &SubjectKey, token: &str) 
         "unknown" => (false, Link::Unknown),
         other => return Err(Error::failed(format!("ebb.restore_deletion answered {other}"))),
     })
+}
+
+async fn restore_deletion(database: &Database, deletion: Uuid) -> Result<String> {
+    let mut tx = database.read().await?;
+    let became = store::restore_deletion(&mut tx, deletion, "restore link").await?;
+    subject::commit(tx).await?;
+    Ok(became)
 }
 
 /// Where the links of warnings lead.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::compile;
 use super::store::{self, Deletion, Happened, Hold, Unmarked, rows};
@@ -30,6 +30,11 @@ pub async fn restore(connection: &mut PgConnection, policy: &str, id: &str, by: 
 pub async fn erase(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<Moment> {
     known(connection, policy).await?;
     store::call(connection, "SELECT ebb.erase_subject($1, $2, $3)", &[Some(policy), Some(id), Some(by)]).await
+}
+
+/// Commits what was asked for one subject: a constraint or a trigger of its table that waits for the end may refuse it still.
+pub async fn commit(tx: Transaction<'_, Postgres>) -> Result<()> {
+    tx.commit().await.map_err(store::explain_end)
 }
 
 /// Stops everything about a subject until it is released, or until a moment.

@@ -232,7 +232,16 @@ async fn what_the_table_or_a_disabled_policy_refuses_is_a_conflict_that_says_wha
     site.database.execute(&trigger("RETURN NULL;")).await;
     refused("2/delete", "stayed as it was", "a trigger of its table keeps it").await;
     refused("1/restore", "stayed as it was", "a trigger of its table keeps it").await;
-    site.database.execute("DROP TRIGGER refuse ON users; ALTER TABLE users RENAME deleted_at TO gone_at").await;
+    site.database.execute("DROP TRIGGER refuse ON users").await;
+    // Also where it waits until the end.
+    site.database
+        .execute(
+            "CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$;
+             CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON users DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
+        )
+        .await;
+    refused("2/delete", "not today", "a trigger of the table").await;
+    site.database.execute("DROP TRIGGER late ON users; ALTER TABLE users RENAME deleted_at TO gone_at").await;
     refused("2/delete", "the table is not what policy users says", "ebb apply").await;
     site.database.execute("ALTER TABLE users RENAME gone_at TO deleted_at").await;
     // What is only busy is tried again.

@@ -22,8 +22,8 @@ pub(crate) use report::{
     table_size,
 };
 pub(crate) use subjects::{
-    Backlog, backlog, call, deletion_of, history_of, hold_of, list_open, list_waiting, look_subject, retry_subject,
-    retry_warning,
+    Backlog, backlog, call, deletion_of, explain_end, history_of, hold_of, list_open, list_waiting, look_subject,
+    retry_subject, retry_warning,
 };
 pub use subjects::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 

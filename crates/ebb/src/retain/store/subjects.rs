@@ -174,31 +174,43 @@ where
 
 /// What the functions refuse is a mistake of the caller's, or something about the table that only people can change.
 pub(crate) fn explain(error: sqlx::Error) -> Error {
-    let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    let Some(database) = database else { return error.into() };
-    let message = database.message();
-    let (told, hint) = match database.code() {
-        _ if is_from_table(database) => {
-            (Error::refused(format!("the table refused it: {message}")), Some(of_table(database.code())))
-        }
-        "P0002" | "42704" => (Error::unknown(message), None),
-        "22P02" | "22023" | "22007" | "22008" => (Error::usage(message), None),
-        "55000" => (Error::refused(message), None),
+    let Some(database) = of_database(&error) else { return error.into() };
+    // Where a policy's function touches its row. What the server says is in its language, names are not.
+    let at_table = database.r#where().is_some_and(|place| place.contains("ebb.\"subject:"));
+    let told = match database.code() {
+        code if at_table && !is_trouble(code) => return refused_by_table(database),
+        "P0002" | "42704" => Error::unknown(database.message()),
+        "22P02" | "22023" | "22007" | "22008" => Error::usage(database.message()),
+        "55000" => Error::refused(database.message()),
         _ => return error.into(),
     };
-    match database.hint().or(hint) {
+    match database.hint() {
         Some(hint) => told.with_hint(hint),
         None => told,
     }
 }
 
-/// Whether it came up where a policy's function touches its row, and is neither the server's trouble, nor a lock, nor a right:
-/// a constraint of the table, or a trigger that somebody wrote. What the server says is in its language, names are not.
-fn is_from_table(error: &PgDatabaseError) -> bool {
-    let code = error.code();
-    let trouble = ["08", "25", "40", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class))
-        || matches!(code, "42501" | "55P03");
-    !trouble && error.r#where().is_some_and(|place| place.contains("ebb.\"subject:"))
+/// What waited for the end of a transaction that is about one subject comes from its table: Ebb's own wait for nothing.
+pub(crate) fn explain_end(error: sqlx::Error) -> Error {
+    match of_database(&error) {
+        Some(database) if !is_trouble(database.code()) => refused_by_table(database),
+        _ => error.into(),
+    }
+}
+
+fn of_database(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+/// Whether it is the server's trouble, a lock or a right, and neither a constraint nor a trigger that somebody wrote.
+fn is_trouble(code: &str) -> bool {
+    ["08", "25", "40", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class))
+        || matches!(code, "42501" | "55P03")
+}
+
+fn refused_by_table(error: &PgDatabaseError) -> Error {
+    let told = Error::refused(format!("the table refused it: {}", error.message()));
+    told.with_hint(error.hint().unwrap_or_else(|| of_table(error.code())))
 }
 
 /// What helps where the table says nothing itself. Which value it is stays with the table: it may be somebody's address.
