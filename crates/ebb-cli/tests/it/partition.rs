@@ -26,7 +26,7 @@ async fn rich_table(db: &TestDatabase) {
          ALTER TABLE public.ingest DROP COLUMN gone;
          CREATE INDEX idx_expires ON public.ingest (expires_at); CREATE UNIQUE INDEX idx_n ON public.ingest (n) WHERE billable;
          COMMENT ON TABLE public.ingest IS 'it''s ingest'; COMMENT ON COLUMN public.ingest.payload IS 'what came';
-         COMMENT ON INDEX public.idx_n IS 'by number'; COMMENT ON CONSTRAINT ingest_pkey ON public.ingest IS 'the key';
+         COMMENT ON INDEX public.idx_n IS 'by number'; COMMENT ON CONSTRAINT ingest_pkey ON public.ingest IS 'the key'; COMMENT ON CONSTRAINT ingest_site_id_fkey ON public.ingest IS 'its site';
          ALTER TABLE public.ingest ENABLE ROW LEVEL SECURITY; CREATE POLICY everyone ON public.ingest FOR SELECT USING (billable);
          GRANT SELECT ON public.ingest TO PUBLIC;
          CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';

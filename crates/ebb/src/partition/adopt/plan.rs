@@ -280,7 +280,7 @@ fn unread(index: &Index) -> Error {
     Error::failed(format!("cannot read the definition of index {}", index.name))
 }
 
-fn comment(what: &str, on: &str, text: &str) -> String {
+pub(crate) fn comment(what: &str, on: &str, text: &str) -> String {
     format!("COMMENT ON {what} {on} IS {}", Literal(text))
 }
 

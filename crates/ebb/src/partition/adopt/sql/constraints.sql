@@ -5,4 +5,6 @@ SELECT con.conname::text AS name, con.contype::text AS kind, pg_catalog.pg_get_c
        pg_catalog.obj_description(con.oid, 'pg_constraint') AS comment
 FROM pg_catalog.pg_constraint con
 WHERE con.conrelid = $1::int8::oid AND (con.contype IN ('f', 'c') OR con.contype = 'n' AND NOT con.convalidated)
+  -- A key into a partitioned table has a row more for each partition.
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint p WHERE p.oid = con.conparentid AND p.conrelid = con.conrelid)
 ORDER BY con.conname
