@@ -88,6 +88,9 @@ pub(crate) fn obstacle(index: &Index) -> Option<String> {
     if index.nulls_not_distinct {
         return Some(format!("{} takes NULLs for equal", index.name));
     }
+    if !index.deferrable().is_empty() {
+        return Some(format!("{} may be checked late (DEFERRABLE), and the guard looks at once", index.name));
+    }
     let unlike = index.unlike_text.first()?;
     Some(format!("{unlike}, and equal values of that can be written differently"))
 }
