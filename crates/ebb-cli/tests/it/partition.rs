@@ -1,10 +1,10 @@
 //! `ebb partition …` as people type it, and as it is killed.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ebb_testkit::{Node, TestDatabase, database, server};
+use ebb_testkit::{Node, TestDatabase, database, eventually, server};
 
 use crate::faults::disk::SmallDisk;
 use crate::shell::Shell;
@@ -26,7 +26,7 @@ async fn rich_table(db: &TestDatabase) {
          ALTER TABLE public.ingest DROP COLUMN gone;
          CREATE INDEX idx_expires ON public.ingest (expires_at); CREATE UNIQUE INDEX idx_n ON public.ingest (n) WHERE billable;
          COMMENT ON TABLE public.ingest IS 'it''s ingest'; COMMENT ON COLUMN public.ingest.payload IS 'what came';
-         COMMENT ON INDEX public.idx_n IS 'by number'; COMMENT ON CONSTRAINT ingest_pkey ON public.ingest IS 'the key';
+         COMMENT ON INDEX public.idx_n IS 'by number'; COMMENT ON CONSTRAINT ingest_pkey ON public.ingest IS 'the key'; COMMENT ON CONSTRAINT ingest_site_id_fkey ON public.ingest IS 'its site';
          ALTER TABLE public.ingest ENABLE ROW LEVEL SECURITY; CREATE POLICY everyone ON public.ingest FOR SELECT USING (billable);
          GRANT SELECT ON public.ingest TO PUBLIC;
          CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
@@ -288,6 +288,38 @@ async fn adopt_says_what_it_will_do_and_keeps_the_policy_in_the_file() {
     assert!(shell.fails(2, &["partition", "list", "public.ingest"]).contains("no active partition policy"));
     let refused = shell.fails(3, &["partition", "adopt", "public.ingest", "--column", "payload", "--by", "month"]);
     assert!(refused.contains("in the way: column payload is jsonb, which tells no time"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_file_can_be_read_whoever_else_writes_to_it_and_however_it_is_written() {
+    let db = database().await;
+    db.execute("CREATE TABLE public.small (created_at timestamptz NOT NULL)").await;
+    let inline = format!("partition = []\n\n{CONFIG}");
+    let shell = Shell::new(&db, &inline);
+    let adopt = ["partition", "adopt", "public.small", "--column", "created_at", "--by", "month", "--yes"];
+    let said = shell.ok(&adopt);
+    assert!(said.contains("could not be read") && said.contains("table = \"public.small\""), "{said}");
+    assert_eq!(shell.read("ebb.toml"), inline);
+    shell.ok(&["partition", "rollback", "public.small", "--yes"]);
+    shell.ok(&["partition", "finish", "public.small", "--yes"]);
+    // Another run adds the block while this one is at work.
+    shell.write("ebb.toml", CONFIG);
+    shell.ok(&adopt);
+    let added = shell.read("ebb.toml");
+    shell.ok(&["partition", "rollback", "public.small", "--yes"]);
+    assert_eq!(shell.read("ebb.toml"), CONFIG);
+    shell.ok(&["partition", "finish", "public.small", "--yes"]);
+    let mut held = db.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE public.small IN ACCESS SHARE MODE").execute(&mut *held).await.unwrap();
+    let run = shell.command(&adopt).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually(Duration::from_secs(60), || async { db.scalar::<i64>("SELECT count(*) FROM ebb.adoption").await == 1 })
+        .await;
+    shell.write("ebb.toml", &added);
+    held.rollback().await.unwrap();
+    let ended = run.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(shell.read("ebb.toml"), added);
+    assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
 }
 
 #[tokio::test]

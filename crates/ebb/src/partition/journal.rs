@@ -14,6 +14,11 @@ use crate::{Error, Result};
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 80;
 
+/// What a session that works on a table goes by, whatever its role, its database or its caller prefer: texts are written as the
+/// guard's trigger writes them, every row is seen, and nothing but a step's own time-out ends it.
+pub(crate) const SETTINGS: &str = "SET search_path = pg_catalog; SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET standard_conforming_strings = on; \
+    SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; SET default_transaction_isolation = 'read committed';";
+
 /// Makes this session the one at work, by the statement that takes the row of a table in `kept_in`. One that was killed
 /// ends by itself, perhaps after its last statement: waits for that a while, then refuses.
 pub(crate) async fn hold(
@@ -51,6 +56,6 @@ pub(crate) fn script_head(command: &str) -> Vec<String> {
         format!(
             "-- run it with psql -v ON_ERROR_STOP=1; where it stops, `ebb partition {command}` goes on, and `ebb partition rollback` goes back"
         ),
-        "SET search_path = pg_catalog; SET TimeZone = 'UTC'; SET row_security = off;".to_owned(),
+        SETTINGS.to_owned(),
     ]
 }

@@ -27,7 +27,13 @@ pub struct Fill {
     pub(super) matches: String,
     pub(super) columns: Vec<String>,
     pub(super) referenced: Vec<String>,
+    /// Whether the table has triggers that filling would set off.
+    #[serde(default)]
+    pub(super) quietly: bool,
 }
+
+/// No trigger hears of it; whoever may not say so is refused.
+const SILENCE: &str = "SET LOCAL session_replication_role = replica";
 
 impl Fill {
     fn table(&self) -> Relation {
@@ -59,7 +65,7 @@ impl Fill {
     /// All of it at once, for people.
     pub(super) fn whole(&self) -> Vec<String> {
         let (lock, update) = self.batch(0, EVERY_PAGE);
-        vec![lock, update]
+        self.quietly.then(|| SILENCE.to_owned()).into_iter().chain([lock, update]).collect()
     }
 }
 
@@ -75,7 +81,7 @@ pub(super) async fn fill_column(
 ) -> Result<()> {
     let table = fill.table();
     let quiet = partitions::may_be_quiet(&mut session.connection).await?;
-    let silence = if quiet { "; SET LOCAL session_replication_role = replica" } else { "" };
+    let silence = if quiet { format!("; {SILENCE}") } else { String::new() };
     let begin = format!("SET LOCAL lock_timeout = {}{silence}", LOCK_WAIT.as_millis());
     let pages = partitions::pages(&mut session.connection, &table).await?;
     let (mut page, mut size, mut tries) = (0_i64, 16_i64, 0);

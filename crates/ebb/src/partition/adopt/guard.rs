@@ -10,7 +10,7 @@ use super::run::{LOCK_WAIT, REST, TRIES};
 use super::subject::{Index, Subject};
 use super::{Progress, Request, Session, sanitized};
 use crate::partition::store as partitions;
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 use crate::policy::Period;
 use crate::{Error, Result};
 
@@ -87,6 +87,9 @@ pub(crate) fn obstacle(index: &Index) -> Option<String> {
     }
     if index.nulls_not_distinct {
         return Some(format!("{} takes NULLs for equal", index.name));
+    }
+    if !index.deferrable().is_empty() {
+        return Some(format!("{} may be checked late (DEFERRABLE), and the guard looks at once", index.name));
     }
     let unlike = index.unlike_text.first()?;
     Some(format!("{unlike}, and equal values of that can be written differently"))
@@ -207,50 +210,52 @@ impl Backfill {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis())))
             .execute(&mut *tx)
             .await?;
-        let sql = self.statement(table, pages);
-        sqlx::query(AssertSqlSafe(sql))
-            .persistent(false)
-            .bind(&self.namespace)
-            .bind(&self.bound)
-            .bind(&self.kind)
-            .bind(&self.zone)
-            .bind(&self.term)
-            .execute(&mut *tx)
-            .await?;
+        sqlx::raw_sql(AssertSqlSafe(self.statement(table, pages))).execute(&mut *tx).await?;
         Ok(())
     }
 
     fn statement(&self, table: &Relation, (from, to): (i64, i64)) -> String {
         let ((key, at), known) = (self.claim(), self.known());
+        let [namespace, bound, kind, zone, term] =
+            [&self.namespace, &self.bound, &self.kind, &self.zone, &self.term].map(|value| Literal(value));
         format!(
             "WITH live AS MATERIALIZED (
                  SELECT {key} AS key, {at} AS at FROM ONLY {table} t
                  WHERE t.ctid >= '({from},0)' AND t.ctid < '({to},0)' AND {known} FOR KEY SHARE)
              INSERT INTO ebb.once_key (namespace, key, expires_at, result)
-             SELECT $1, key, $2::text::timestamp AT TIME ZONE ebb.partition_zone($3, $4) + $5::text::interval, at
+             SELECT {namespace}, key, timestamp {bound} AT TIME ZONE ebb.partition_zone({kind}, {zone}) + interval {term}, at
              FROM live ORDER BY key COLLATE \"C\"
              ON CONFLICT DO NOTHING"
         )
     }
 
-    /// The same for the whole table at once, for people.
-    pub(super) fn whole(&self, table: &Relation) -> String {
-        let values = [&self.namespace, &self.bound, &self.kind, &self.zone, &self.term];
-        let numbered = values.iter().enumerate();
-        numbered.fold(self.statement(table, (0, EVERY_PAGE)), |sql, (n, value)| {
-            sql.replace(&format!("${}", n + 1), &Literal(value).to_string())
-        })
+    /// The same for the whole table at once, for people, and the look whether every row has its claim.
+    pub(super) fn whole(&self, table: &Relation) -> [String; 2] {
+        let look = block(&format!(
+            "BEGIN IF ({}) > 0 THEN RAISE EXCEPTION '%', {}; END IF; END",
+            self.count_unclaimed(table),
+            Literal(&no_claim(table))
+        ));
+        [self.statement(table, (0, EVERY_PAGE)), look]
     }
 
     /// How many rows have no claim, of those that should have one. Rows and claims are seen as they belong together.
-    async fn unclaimed(&self, connection: &mut PgConnection, table: &Relation) -> Result<i64> {
-        let ((key, _), known) = (self.claim(), self.known());
-        let sql = format!(
+    fn count_unclaimed(&self, table: &Relation) -> String {
+        let ((key, _), known, namespace) = (self.claim(), self.known(), Literal(&self.namespace));
+        format!(
             "SELECT count(*) FROM ONLY {table} t
-             WHERE {known} AND NOT EXISTS (SELECT FROM ebb.once_key k WHERE k.namespace = $1 AND k.key = {key})"
-        );
-        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).bind(&self.namespace).fetch_one(connection).await?)
+             WHERE {known} AND NOT EXISTS (SELECT FROM ebb.once_key k WHERE k.namespace = {namespace} AND k.key = {key})"
+        )
     }
+
+    async fn unclaimed(&self, connection: &mut PgConnection, table: &Relation) -> Result<i64> {
+        let sql = self.count_unclaimed(table);
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
+    }
+}
+
+fn no_claim(table: &Relation) -> String {
+    format!("rows of {} have no claim on their key", table.label())
 }
 
 /// Claims the keys of all rows that were there before the trigger, and looks whether every row has its claim.
@@ -267,7 +272,7 @@ pub(super) async fn seed(
             return Ok(());
         }
     }
-    Err(Error::failed(format!("rows of {} have no claim on their key after {PASSES} passes", table.label())).with_hint(
+    Err(Error::failed(format!("{} after {PASSES} passes", no_claim(table))).with_hint(
         "writers whose triggers are off (session_replication_role) go past the guard; end them and run it again",
     ))
 }

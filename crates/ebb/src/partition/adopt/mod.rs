@@ -16,7 +16,7 @@ pub(crate) mod subject;
 mod takeover;
 
 pub use fill::Fill;
-pub(crate) use plan::{BOUND, Key, derived_checks, fitting};
+pub(crate) use plan::{BOUND, Key, comment, derived_checks, fitting};
 pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 

@@ -33,6 +33,8 @@ pub(crate) struct Moved {
     pub(super) columns: Vec<String>,
     pub(super) referenced: Vec<String>,
     pub(super) owner: String,
+    #[serde(default)]
+    pub(super) has_update_triggers: bool,
     /// None where the key names the partition column already.
     pub(super) added: Option<Added>,
     pub(super) target: (String, String),
@@ -114,6 +116,7 @@ impl Moved {
             matches: self.matches("c", "t", true),
             columns: self.columns.clone(),
             referenced: self.referenced.clone(),
+            quietly: self.has_update_triggers,
         };
         vec![
             Step::new(&format!("let {label} carry {}", added.name), How::Short, carry),

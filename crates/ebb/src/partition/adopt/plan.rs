@@ -18,7 +18,7 @@ use super::fill::Fill;
 use super::guard::{self, Backfill};
 use super::moved::Moved;
 use super::referrers;
-use super::subject::{Bound, Index, Subject, outside_quotes};
+use super::subject::{Bound, Index, Subject};
 use crate::pg::{Ident, Literal, Relation};
 use crate::{Error, Result};
 
@@ -102,7 +102,7 @@ impl Key {
             operators: index.key_operators.clone(),
             predicate: index.predicate.clone(),
             nulls_not_distinct: index.nulls_not_distinct,
-            deferrable: index.constraint_definition.as_deref().map_or("", deferrable).to_owned(),
+            deferrable: index.deferrable().to_owned(),
         }
     }
 }
@@ -280,17 +280,12 @@ fn unread(index: &Index) -> Error {
     Error::failed(format!("cannot read the definition of index {}", index.name))
 }
 
-fn comment(what: &str, on: &str, text: &str) -> String {
+pub(crate) fn comment(what: &str, on: &str, text: &str) -> String {
     format!("COMMENT ON {what} {on} IS {}", Literal(text))
 }
 
 /// `PRIMARY KEY USING INDEX i DEFERRABLE …`: the constraint as it was, over an index that exists.
-fn using_index(index: &Index, definition: &str, new: &Ident) -> String {
+fn using_index(index: &Index, new: &Ident) -> String {
     let kind = if index.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
-    format!("{kind} USING INDEX {new}{}", deferrable(definition))
-}
-
-/// ` DEFERRABLE …` of a constraint, or nothing.
-fn deferrable(definition: &str) -> &str {
-    outside_quotes(definition, " DEFERRABLE").map_or("", |at| &definition[at..])
+    format!("{kind} USING INDEX {new}{}", index.deferrable())
 }

@@ -191,6 +191,19 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
                 format!("index {} is invalid", index.name),
                 format!("DROP INDEX CONCURRENTLY {}", crate::pg::Relation::new(&subject.head.schema_name, &index.name)),
             );
+        } else if index.is_of_row {
+            found.refuse(
+                format!("index {} is about the row as a whole, which would stay that of the old table", index.name),
+                "name the columns instead",
+            );
+        } else if index.must_grow() && index.is_full {
+            found.refuse(
+                format!(
+                    "index {} has as many columns as PostgreSQL allows, and would need {column} besides",
+                    index.name
+                ),
+                "leave a column out (those of INCLUDE count), or leave this table as it is",
+            );
         } else if index.must_grow() {
             let key = index.key_columns.join(", ");
             let (kept, obstacle) = (request.guard.contains(&index.key_columns), guard::obstacle(index));
@@ -212,12 +225,12 @@ fn indexes(subject: &Subject, request: &Request, found: &mut Findings) {
         for caller in subject.callers.iter().filter(|caller| caller.on_conflict) {
             found.change(
                 format!(
-                    "{} inserts with ON CONFLICT on a key that changes: by its columns it will find none, by its name or without a target it will let duplicates in",
+                    "{} inserts with ON CONFLICT, and a key changes: with its columns as target it will be refused, by its name or without a target it will find only rows of the same {column}",
                     caller.who
                 ),
                 match request.guard.is_empty() {
-                    false => "with the guard a duplicate gets unique_violation (23505) whatever its conflict target: catch that".to_owned(),
-                    true => format!("add {column} to its conflict target; to refuse duplicates, --guard"),
+                    false => format!("add {column} to a target of columns; a duplicate of another {column} gets unique_violation (23505) from the guard of its key, whatever the target: catch that"),
+                    true => format!("add {column} to a target of columns; a duplicate of another {column} comes in, whatever the target: to refuse it, --guard"),
                 },
             );
         }
@@ -246,6 +259,21 @@ fn constraints(subject: &Subject, found: &mut Findings) {
             found.refuse(
                 format!("check {} is NO INHERIT, which a partitioned table cannot have", constraint.name),
                 "make it an ordinary check",
+            );
+        }
+        if constraint.no_inherit && constraint.kind == "n" {
+            found.refuse(
+                format!("NOT NULL {} is NO INHERIT, which a partitioned table cannot have", constraint.name),
+                format!("ALTER TABLE {} ALTER CONSTRAINT {name} INHERIT", subject.head.printed),
+            );
+        }
+        if constraint.is_of_row {
+            found.refuse(
+                format!(
+                    "check {} is about the row as a whole, which would stay that of the old table",
+                    constraint.name
+                ),
+                "name the columns instead",
             );
         }
         if let Some(table) = constraint.references_table.as_deref().filter(|_| constraint.kind == "f") {
@@ -297,6 +325,14 @@ fn dependents(subject: &Subject, found: &mut Findings) {
             format!("the right {right} of {whose}, which {giver} gave, is given by the owner"),
             format!("it does not end any more when {giver} loses it"),
         );
+    }
+    for sequence in subject.identities() {
+        for user in &sequence.users {
+            found.refuse(
+                format!("{user} uses {}, the sequence of an identity, which is made anew", sequence.relation().label()),
+                "drop it before and create it after",
+            );
+        }
     }
     for what in &subject.clingers {
         found.refuse(

@@ -110,6 +110,7 @@ impl Referrer {
             columns: self.columns.clone(),
             referenced: self.referenced.clone(),
             owner: self.owner.clone(),
+            has_update_triggers: self.has_update_triggers,
             added,
             target: (subject.head.schema_name.clone(), subject.head.table_name.clone()),
             target_column: subject.head.column_name.clone(),

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use super::fill::fill_column;
 use super::store::{self, Adoption};
 use super::{How, Plan, Preflight, Request, Step, guard, policy_of, policy_taken, preflight, proof, refuse_policy};
+use crate::partition::journal::SETTINGS;
 use crate::partition::{index, split::store as split, store as partitions};
 use crate::pg::{Database, Relation, catalog};
 use crate::policy::{self, Kind, Spec};
@@ -72,12 +73,7 @@ pub(crate) async fn prepare_session(database: &Database) -> Result<Session> {
         .with_hint("set direct_url in [database] to the server itself"));
     }
     let mut connection = database.session("ebb/adopt").await?;
-    sqlx::raw_sql(
-        "SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET standard_conforming_strings = on; SET search_path = pg_catalog; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; \
-         SET default_transaction_isolation = 'read committed'",
-    )
-    .execute(&mut connection)
-    .await?;
+    sqlx::raw_sql(SETTINGS).execute(&mut connection).await?;
     let pid = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false).fetch_one(&mut connection).await?;
     Ok(Session { connection, database: database.clone(), pid })
 }

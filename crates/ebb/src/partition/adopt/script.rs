@@ -4,7 +4,7 @@
 use super::moved::Moved;
 use super::{How, Plan, Preflight, Step, block, store};
 use crate::partition::journal;
-use crate::pg::{Database, Literal, catalog};
+use crate::pg::{Database, Literal, Relation, catalog};
 use crate::{Error, Result};
 
 /// Every line of it; comments say what each step is for.
@@ -60,13 +60,21 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str) -> Vec<String> {
     };
     match step.how {
         How::Short | How::Cutover => short(said.collect()),
-        How::Long | How::Index => said.chain([done]).collect(),
+        How::Long => said.chain([done]).collect(),
+        How::Index => {
+            // What is left of an earlier try.
+            let left = step
+                .index
+                .iter()
+                .map(|(schema, name)| format!("DROP INDEX CONCURRENTLY IF EXISTS {};", Relation::new(schema, name)));
+            left.chain(said).chain([done]).collect()
+        }
         How::Each => {
             let begin = std::iter::once("SET lock_timeout = '60ms';".to_owned());
-            begin.chain(said).chain(["RESET lock_timeout;".to_owned(), done]).collect()
+            begin.chain(said).chain(["SET lock_timeout = 0;".to_owned(), done]).collect()
         }
         How::Backfill => {
-            let seed = plan.backfills().map(|backfill| backfill.whole(&plan.relation()) + ";");
+            let seed = plan.backfills().flat_map(|backfill| backfill.whole(&plan.relation())).map(|sql| sql + ";");
             seed.chain([done]).collect()
         }
         How::Fill => {

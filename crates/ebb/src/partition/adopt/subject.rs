@@ -63,6 +63,10 @@ pub(crate) struct Index {
     pub(crate) is_valid: bool,
     pub(crate) is_replica_identity: bool,
     pub(crate) is_clustered: bool,
+    /// Whether it has as many columns as the server allows.
+    pub(crate) is_full: bool,
+    /// Whether an expression or condition of it is about the row as a whole.
+    pub(crate) is_of_row: bool,
     pub(crate) has_column: bool,
     /// Columns by their names, expressions as the server prints them.
     pub(crate) key_columns: Vec<String>,
@@ -99,10 +103,16 @@ impl Index {
         format!("{body} TABLESPACE {}{rows}", Ident::new(tablespace))
     }
 
+    /// ` DEFERRABLE …` of the constraint that it serves, or nothing.
+    pub(crate) fn deferrable(&self) -> &str {
+        let definition = self.constraint_definition.as_deref().unwrap_or_default();
+        outside_quotes(definition, " DEFERRABLE").map_or("", |at| &definition[at..])
+    }
+
     /// The constraint that it serves, with its storage parameters and tablespace.
     pub(crate) fn constraint(&self) -> Option<String> {
-        let definition = self.constraint_definition.as_ref()?;
-        let (key, tail) = definition.split_at(outside_quotes(definition, " DEFERRABLE").unwrap_or(definition.len()));
+        let (definition, tail) = (self.constraint_definition.as_ref()?, self.deferrable());
+        let key = &definition[..definition.len() - tail.len()];
         let options = self.options.as_ref().map_or(String::new(), |options| format!(" WITH ({options})"));
         let tablespace = self.tablespace.as_ref();
         let tablespace =
@@ -120,6 +130,8 @@ pub(crate) struct Constraint {
     pub(crate) is_valid: bool,
     pub(crate) is_enforced: bool,
     pub(crate) no_inherit: bool,
+    /// Whether it is about the row as a whole.
+    pub(crate) is_of_row: bool,
     pub(crate) references_table: Option<String>,
     pub(crate) comment: Option<String>,
 }
@@ -188,6 +200,8 @@ pub(crate) struct Sequence {
     pub(crate) cache: i64,
     pub(crate) cycle: bool,
     pub(crate) grants: Vec<String>,
+    /// What else draws numbers from it or reads it.
+    pub(crate) users: Vec<String>,
     pub(crate) comment: Option<String>,
 }
 
@@ -320,7 +334,7 @@ async fn callers(connection: &mut PgConnection, head: &Head) -> Result<Vec<Calle
     if let Some(schema) = schema {
         let sql = format!(
             "SELECT 'the statement ' || quote_literal(left(regexp_replace(q.query, '\\s+', ' ', 'g'), 120)) AS who, q.on_conflict, q.sets_column, q.names_only FROM (
-                 SELECT s.query, s.query ~* ('insert\\s+into\\s+(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*on\\s+conflict\\s*(\\(|on\\s+constraint)') AS on_conflict,
+                 SELECT s.query, s.query ~* ('insert\\s+into\\s+(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*on\\s+conflict\\s*(\\(|on\\s+constraint|do\\M)') AS on_conflict,
                         s.query ~* ('(update\\s+(only\\s+)?|merge\\s+into\\s+(only\\s+)?)(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M.*set\\M[^;]*\\m\"?' || $2 || '\"?\\s*=') AS sets_column,
                         s.query ~* ('\\monly\\s+\\(?(\"?\\w+\"?\\.)?\"?' || $1 || '\"?\\M') AS names_only
                  FROM {} s WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) q

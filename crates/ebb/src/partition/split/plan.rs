@@ -9,7 +9,7 @@ mod swap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use fill::{FROM, TO};
+pub(crate) use fill::batch;
 pub(crate) use swap::MANY;
 
 use super::store::{Column, Hindrances, Key, Period, Referring};
@@ -65,7 +65,7 @@ impl Step {
 
     /// The same, where a copy has come to a page.
     pub(crate) fn statements_from(&self, page: i64) -> Vec<String> {
-        let whole = |sql: &String| sql.replace(FROM, &page.to_string()).replace(TO, &u32::MAX.to_string());
+        let whole = |sql: &String| batch(sql, page, u32::MAX.into());
         match self.act {
             Act::Copy => self.sql.iter().map(whole).collect(),
             _ => self.sql.clone(),

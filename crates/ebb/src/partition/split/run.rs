@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::plan::{Act, FROM, Plan, Step, TO};
+use super::plan::{Act, Plan, Step, batch};
 use super::store::{self, Row};
 use super::{Preflight, Request, preflight};
 use crate::partition::adopt::store as adoptions;
@@ -212,7 +212,7 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
     while page < pages {
         pace.turn(session, row.relid, watch).await?;
         let (began, until) = (Instant::now(), (page + pace.pacer.size() as i64).min(pages));
-        let batch = statement.replace(FROM, &page.to_string()).replace(TO, &until.to_string());
+        let batch = batch(&statement, page, until);
         let mut tx = session.connection.begin().await?;
         sqlx::raw_sql("SET LOCAL synchronous_commit = off").execute(&mut *tx).await?;
         sqlx::raw_sql(AssertSqlSafe(batch)).execute(&mut *tx).await?;

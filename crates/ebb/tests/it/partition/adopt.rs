@@ -132,12 +132,25 @@ async fn what_would_break_is_named_and_nothing_is_changed() {
          CREATE MATERIALIZED VIEW public.sums AS SELECT count(*) FROM public.t;
          CREATE FUNCTION public.rows() RETURNS SETOF public.t LANGUAGE sql AS 'SELECT * FROM public.t';
          CREATE FUNCTION public.put() RETURNS void LANGUAGE sql AS 'INSERT INTO public.t (id) VALUES (1) ON CONFLICT (id) DO NOTHING; UPDATE public.t SET created_at = now()';
+         CREATE FUNCTION public.put_by_name() RETURNS void LANGUAGE sql AS 'INSERT INTO public.t (id) VALUES (1) ON CONFLICT ON CONSTRAINT t_pkey DO NOTHING';
+         CREATE FUNCTION public.put_once() RETURNS void LANGUAGE sql AS 'INSERT INTO public.t (id) VALUES (1) ON CONFLICT DO NOTHING';
+         CREATE TABLE public.ids (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, created_at timestamptz NOT NULL); CREATE TABLE public.borrower (id bigint DEFAULT nextval('public.ids_id_seq'));
+         CREATE VIEW public.reached AS SELECT last_value FROM public.ids_id_seq;
+         CREATE TABLE public.whole (a int, created_at timestamptz NOT NULL, CONSTRAINT known CHECK (whole.* IS NOT NULL)); CREATE INDEX by_whole ON public.whole ((whole.* IS NULL));
          CREATE UNLOGGED TABLE public.u (created_at timestamptz); CREATE TABLE public.parent (created_at timestamptz); CREATE TABLE public.heir () INHERITS (public.parent);
          CREATE TABLE public.nulls (created_at timestamptz); INSERT INTO public.nulls VALUES (NULL);
          CREATE TABLE public.future (created_at timestamptz); INSERT INTO public.future VALUES (now() + interval '80 years');
          CREATE TABLE public.split (created_at timestamptz) PARTITION BY RANGE (created_at)",
     )
     .await;
+    let named = |n: std::ops::RangeInclusive<u32>| n.map(|n| format!("c{n}")).collect::<Vec<_>>();
+    ebb.db
+        .execute(&format!(
+            "CREATE TABLE public.wide ({} int, created_at timestamptz, CONSTRAINT widest UNIQUE ({}) INCLUDE (c31, c32))",
+            named(1..=32).join(" int, "),
+            named(1..=30).join(", ")
+        ))
+        .await;
     let look = async |table: &str, column: &str| {
         let mut tx = ebb.engine.database().read().await.unwrap();
         let found = preflight(&mut tx, &Request { column: column.into(), ..request(table) }).await.unwrap();
@@ -159,7 +172,9 @@ async fn what_would_break_is_named_and_nothing_is_changed() {
         assert!(refusals.contains(part), "{part} is not in\n{refusals}");
     }
     assert!(changes.contains("t_pkey becomes unique by (id, created_at)"), "{changes}");
-    assert!(changes.contains("put() inserts with ON CONFLICT on a key that changes"), "{changes}");
+    for put in ["put()", "put_by_name()", "put_once()"] {
+        assert!(changes.contains(&format!("{put} inserts with ON CONFLICT, and a key changes")), "{put}: {changes}");
+    }
     assert!(changes.contains("put() seems to update created_at"), "{changes}");
     for (table, column, part) in [
         ("public.t", "g", "PostgreSQL does not partition by generated columns"),
@@ -169,6 +184,11 @@ async fn what_would_break_is_named_and_nothing_is_changed() {
         ("public.nulls", "created_at", "has NULLs"),
         ("public.future", "created_at", "far in the future"),
         ("public.split", "created_at", "is partitioned already"),
+        ("public.wide", "created_at", "index widest has as many columns as PostgreSQL allows"),
+        ("public.ids", "created_at", "default value for column id of table public.borrower uses public.ids_id_seq"),
+        ("public.ids", "created_at", "view public.reached uses public.ids_id_seq"),
+        ("public.whole", "created_at", "check known is about the row as a whole"),
+        ("public.whole", "created_at", "index by_whole is about the row as a whole"),
     ] {
         let (refusals, _) = look(table, column).await;
         assert!(refusals.contains(part), "{table}: {refusals}");

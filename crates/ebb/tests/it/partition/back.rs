@@ -8,6 +8,8 @@ use ebb::partition::adopt::{Progress, Request, adopt, preflight, script, script_
 use ebb::partition::{RolledBack, finish, finish_script, rollback, rollback_script, rollback_within, split, standing};
 use ebb::policy::Period;
 
+use sqlx::AssertSqlSafe;
+
 use crate::harness::{Ebb, execute};
 
 fn request(by: Period, ahead: u64) -> Request {
@@ -103,6 +105,8 @@ async fn what_is_left_of_an_adoption_is_printed_with_what_is_written_down_about_
     ebb.db.execute("DELETE FROM public.t WHERE created_at = '2026-11-20'").await;
     rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
     killed("prepare the partitioned table").await;
+    // An index that was built and not written down, or not built to its end, is in nobody's way.
+    ebb.db.execute("UPDATE ebb.adoption SET step = step - 1").await;
     run(&ebb, &script_of_rest(database, "public.t").await.unwrap()).await;
     let adopted = adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
     assert!(adopted.already, "Ebb knows it for done");
@@ -250,15 +254,62 @@ async fn very_many_partitions_are_not_taken_along_under_a_longer_lock_than_was_a
     assert_eq!(sums(&ebb).await, rows);
 }
 
+async fn printed(ebb: &Ebb, wanted: &Request) -> Vec<String> {
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let lines = script(&preflight(&mut tx, wanted).await.unwrap()).unwrap();
+    tx.rollback().await.unwrap();
+    lines
+}
+
+#[tokio::test]
+async fn a_printed_guard_knows_keys_as_its_trigger_does_and_stops_where_one_is_missing() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (id bytea PRIMARY KEY, created_at timestamptz NOT NULL);
+         INSERT INTO public.t SELECT decode(lpad(to_hex(n), 8, '0'), 'hex'), '2026-11-01' FROM generate_series(1, 50) n;
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET bytea_output = escape', current_database()); END $$",
+    )
+    .await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let lines = printed(&ebb, &Request { guard: super::key(&["id"]), ..request(Period::Month, 2) }).await;
+    let lines: Vec<&String> = lines.iter().filter(|line| !line.starts_with("--")).collect();
+    let seed = lines.iter().position(|line| line.contains("INSERT INTO ebb.once_key")).unwrap();
+    let mut client = ebb.client().await;
+    for line in &lines[..seed] {
+        execute(&mut client, line).await;
+    }
+    let unclaimed = sqlx::raw_sql(AssertSqlSafe(lines[seed + 1].clone())).execute(&mut client).await;
+    assert!(unclaimed.is_err_and(|error| error.to_string().contains("rows of public.t have no claim on their key")));
+    for line in &lines[seed..] {
+        execute(&mut client, line).await;
+    }
+    let twice = "INSERT INTO public.t VALUES (decode('00000001', 'hex'), '2027-01-05')";
+    let twice = sqlx::raw_sql(twice).execute(ebb.db.pool()).await.unwrap_err();
+    assert_eq!(twice.as_database_error().unwrap().code().unwrap(), "23505", "{twice}");
+}
+
+#[tokio::test]
+async fn the_printed_statements_set_off_no_trigger_of_a_table_whose_key_moves() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); INSERT INTO public.t SELECT n, '2026-11-01' FROM generate_series(1, 50) n;
+         CREATE TABLE public.c (id int PRIMARY KEY, t_id int REFERENCES public.t, touched int DEFAULT 0); INSERT INTO public.c SELECT n, n FROM generate_series(1, 50) n;
+         CREATE FUNCTION public.touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.touched := OLD.touched + 1; RETURN NEW; END';
+         CREATE TRIGGER touch BEFORE UPDATE ON public.c FOR EACH ROW EXECUTE FUNCTION public.touch()",
+    )
+    .await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let lines = printed(&ebb, &Request { move_foreign_keys: true, ..request(Period::Month, 2) }).await;
+    run(&ebb, &lines).await;
+    let filled = "SELECT count(t_id_created_at) || ' ' || sum(touched) FROM public.c";
+    assert_eq!(ebb.db.scalar::<String>(filled).await, "50 0");
+}
+
 #[tokio::test]
 async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is_there() {
     let ebb = Ebb::with(TABLE).await;
     ebb.set_clock("2026-11-15 12:00:00+00").await;
     let (before, rows, database) = (schema(&ebb).await, sums(&ebb).await, ebb.engine.database());
     let wanted = Request { guard: super::key(&["id"]), ..request(Period::Month, 2) };
-    let mut tx = database.read().await.unwrap();
-    let lines = script(&preflight(&mut tx, &wanted).await.unwrap()).unwrap();
-    tx.rollback().await.unwrap();
+    let lines = printed(&ebb, &wanted).await;
     assert!(lines.iter().any(|line| line == "-- [[partition]]"), "{lines:#?}");
     run(&ebb, &lines).await;
     assert_eq!(

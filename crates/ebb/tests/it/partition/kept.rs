@@ -62,7 +62,7 @@ async fn the_guard_sees_a_row_as_it_is_stored_whoever_writes_it() {
          CREATE TRIGGER zzz BEFORE INSERT OR UPDATE ON public.t FOR EACH ROW EXECUTE FUNCTION public.lower_key();
          CREATE FUNCTION public.keep_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF OLD.v = ''kept'' THEN RETURN NULL; END IF; RETURN OLD; END';
          CREATE TRIGGER zzd BEFORE DELETE ON public.t FOR EACH ROW EXECUTE FUNCTION public.keep_it();
-         CREATE TABLE public.u (n int, k numeric UNIQUE, i interval UNIQUE, e text, created_at timestamptz NOT NULL);
+         CREATE TABLE public.u (n int, k numeric UNIQUE, i interval UNIQUE, e text, late int UNIQUE DEFERRABLE, created_at timestamptz NOT NULL);
          CREATE UNIQUE INDEX u_e ON public.u (e) WHERE n > 0; CREATE UNIQUE INDEX u_lower ON public.u (lower(e))",
     )
     .await;
@@ -72,7 +72,7 @@ async fn the_guard_sees_a_row_as_it_is_stored_whoever_writes_it() {
         let said = refused(&ebb, &Request { guard: key(&["ci"]), ..request("public.u") }).await;
         assert!(said.contains("--guard ci cannot be kept"), "{said}");
     }
-    for column in ["k", "i", "e", "lower(e)"] {
+    for column in ["k", "i", "e", "lower(e)", "late"] {
         let said = refused(&ebb, &Request { guard: key(&[column]), ..request("public.u") }).await;
         assert!(said.contains(&format!("--guard {column} cannot be kept")), "{column}: {said}");
     }
@@ -272,6 +272,9 @@ async fn everything_that_belongs_to_a_table_is_carried_or_refused() {
     if ebb.db.scalar::<String>("SHOW server_version_num").await.as_str() >= "180000" {
         ebb.db.execute("CREATE TABLE public.nn (x int, created_at timestamptz NOT NULL); ALTER TABLE public.nn ADD CONSTRAINT xnn NOT NULL x NOT VALID").await;
         assert!(refused(&ebb, &request("public.nn")).await.contains("constraint xnn is NOT VALID"));
+        ebb.db.execute("CREATE TABLE public.ni (id int PRIMARY KEY, created_at timestamptz CONSTRAINT here NOT NULL NO INHERIT)").await;
+        let said = refused(&ebb, &request("public.ni")).await;
+        assert!(said.contains("here is NO INHERIT") && said.contains("ALTER CONSTRAINT \"here\" INHERIT"), "{said}");
     }
 
     let shape = "SELECT concat_ws(' | ', (SELECT string_agg(x::text, ',') FROM pg_class c, unnest(c.relacl) x WHERE c.oid = 'public.t'::regclass),

@@ -681,3 +681,12 @@ async fn a_part_that_does_not_take_a_row_is_not_the_writers_trouble() {
     let look = "SELECT string_agg(id || k || n || spare, ',' ORDER BY id) FROM public.t WHERE id IN (10, 11, 12, 13) OR id > 800";
     assert_eq!(ebb.db.scalar::<String>(look).await, "10old1x,11old2s,12old2s,60002hello1s,60003new1s");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_begin_at_once_one_splits_and_the_other_finds_it_done() {
+    let ebb = adopted(PLAIN).await;
+    let before = sums(&ebb).await;
+    let (one, other) = tokio::join!(done(&ebb), done(&ebb));
+    assert!(one.already != other.already, "{one:?} {other:?}");
+    assert_eq!(sums(&ebb).await, before);
+}

@@ -25,18 +25,15 @@ impl Composer<'_> {
         let (table, mut sql) = (&self.table, Vec::new());
         for (n, index) in self.growing() {
             let (new, old) = (self.temporary("b", n), Ident::new(&index.name));
-            match (&index.constraint_name, &index.constraint_definition) {
-                (Some(name), Some(definition)) => {
+            match &index.constraint_name {
+                Some(name) => {
                     let name = Ident::new(name);
                     sql.push(format!("ALTER TABLE {table} DROP CONSTRAINT {name}"));
-                    sql.push(format!(
-                        "ALTER TABLE {table} ADD CONSTRAINT {name} {}",
-                        using_index(index, definition, &new)
-                    ));
+                    sql.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}", using_index(index, &new)));
                     let constraint = format!("{name} ON {table}");
                     sql.extend(index.constraint_comment.iter().map(|text| comment("CONSTRAINT", &constraint, text)));
                 }
-                _ => {
+                None => {
                     sql.push(format!("DROP INDEX {}", self.in_schema(&old)));
                     sql.push(format!("ALTER INDEX {} RENAME TO {old}", self.in_schema(&new)));
                 }

@@ -49,16 +49,13 @@ impl Composer<'_> {
         sql.extend(self.referrers.iter().filter_map(Moved::swap));
         for (n, index) in self.growing() {
             let (new, old) = (self.temporary("k", n), Ident::new(&index.name));
-            match (&index.constraint_name, &index.constraint_definition) {
-                (Some(name), Some(definition)) => {
+            match &index.constraint_name {
+                Some(name) => {
                     let name = Ident::new(name);
                     sql.push(format!("ALTER TABLE {table} DROP CONSTRAINT {name}"));
-                    sql.push(format!(
-                        "ALTER TABLE {table} ADD CONSTRAINT {name} {}",
-                        using_index(index, definition, &new)
-                    ));
+                    sql.push(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {}", using_index(index, &new)));
                 }
-                _ => {
+                None => {
                     sql.push(format!("DROP INDEX {}", self.in_schema(&old)));
                     sql.push(format!("ALTER INDEX {} RENAME TO {old}", self.in_schema(&new)));
                 }

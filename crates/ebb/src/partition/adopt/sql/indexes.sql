@@ -1,8 +1,10 @@
 -- The indexes of a table ($1), with the constraint each belongs to, and whether they have its column ($2) as a key. A key
 -- is told as people name it, and as the server compares it; `unlike_text` names columns whose equal values can differ as text.
+-- One that names the table itself (its rows as a whole) can be printed for no other.
 SELECT ic.relname::text AS name, pg_catalog.pg_get_indexdef(x.indexrelid) AS definition, x.indisunique AS is_unique,
        x.indisprimary AS is_primary, x.indisexclusion AS is_exclusion, x.indisvalid AS is_valid, x.indisreplident AS is_replica_identity,
-       x.indisclustered AS is_clustered,
+       x.indisclustered AS is_clustered, x.indnatts >= current_setting('max_index_keys')::int AS is_full,
+       COALESCE(x.indexprs::text LIKE '%{VAR :varno 1 :varattno 0 %', false) OR COALESCE(x.indpred::text LIKE '%{VAR :varno 1 :varattno 0 %', false) AS is_of_row,
        EXISTS (SELECT FROM generate_series(0, x.indnkeyatts - 1) k JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[k]
                WHERE a.attname = $2) AS has_column,
        ARRAY(SELECT COALESCE(a.attname::text, pg_catalog.pg_get_indexdef(x.indexrelid, k + 1, false))

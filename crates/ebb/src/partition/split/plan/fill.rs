@@ -8,9 +8,20 @@ use crate::partition::split::store::Hindrances;
 use crate::pg::{Ident, Literal, Relation, block};
 use crate::{Error, Result};
 
-/// Where the pages of a batch go in the statement that copies it.
-pub(crate) const FROM: &str = "{from}";
-pub(crate) const TO: &str = "{to}";
+/// Where the pages of a batch go in the statement that copies it: last, behind every name.
+const FROM: &str = "{from}";
+const TO: &str = "{to}";
+
+/// The statement that copies a batch, with its pages.
+pub(crate) fn batch(statement: &str, from: i64, to: i64) -> String {
+    let mut batch = statement.to_owned();
+    for (mark, page) in [(TO, to), (FROM, from)] {
+        if let Some(at) = batch.rfind(mark) {
+            batch.replace_range(at..at + mark.len(), &page.to_string());
+        }
+    }
+    batch
+}
 
 impl Composer<'_> {
     pub(super) fn prepare(&self) -> Vec<String> {
@@ -125,4 +136,17 @@ fn for_nobody(table: &Relation) -> String {
          LOOP EXECUTE format('REVOKE ALL ON %s%s FROM %s', one.what, one.name, one.who); END LOOP; END",
         Literal(&table.to_string())
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::batch;
+
+    #[test]
+    fn pages_are_filled_in_whatever_the_tables_are_called() {
+        let copy =
+            r#"INSERT INTO "a{to}" SELECT * FROM ONLY "{from}" WHERE ctid >= '({from},0)' AND ctid < '({to},0)'"#;
+        let filled = r#"INSERT INTO "a{to}" SELECT * FROM ONLY "{from}" WHERE ctid >= '(7,0)' AND ctid < '(9,0)'"#;
+        assert_eq!(batch(copy, 7, 9), filled);
+    }
 }

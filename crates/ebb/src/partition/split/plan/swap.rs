@@ -2,6 +2,7 @@
 
 use super::note::Noting;
 use super::{Act, Composer, Step, bounds};
+use crate::partition::adopt::comment;
 use crate::partition::adopt::subject::Constraint;
 use crate::partition::split::store::{Hindrances, Referring};
 use crate::pg::{Ident, Literal, Relation};
@@ -117,9 +118,12 @@ impl Composer<'_> {
     /// Makes the old partition an empty table that rows can go back to.
     pub(super) fn restore(&self) -> Vec<String> {
         let partition = &self.of.partition;
-        let keys = self.of.old_foreign_keys.iter();
-        let keys = keys
-            .map(|key| format!("ALTER TABLE {partition} ADD CONSTRAINT {} {}", Ident::new(&key.name), key.definition));
+        let keys = self.of.old_foreign_keys.iter().flat_map(|key| {
+            let name = Ident::new(&key.name);
+            let add = format!("ALTER TABLE {partition} ADD CONSTRAINT {name} {}", key.definition);
+            let on = format!("{name} ON {partition}");
+            std::iter::once(add).chain(key.comment.iter().map(move |text| comment("CONSTRAINT", &on, text)))
+        });
         let empty = [format!("ALTER TABLE {partition} DROP CONSTRAINT {OVER}"), format!("TRUNCATE ONLY {partition}")];
         empty.into_iter().chain(keys).collect()
     }
