@@ -4,8 +4,9 @@ use super::Composer;
 use crate::partition::split::store::Hindrances;
 use crate::pg::{Ident, Literal, quoted};
 
-/// The trigger that notes changes, and the one that notes TRUNCATE.
-const TRIGGER: &str = "ebb_split";
+/// The trigger that notes changes, and the one that notes TRUNCATE. Triggers fire by name, and this one before all others:
+/// what another one changes on the same row then finds its copy.
+const TRIGGER: &str = "\"!ebb_split\"";
 const TRUNCATED: &str = "ebb_split_truncate";
 
 /// What is written besides a row of the partition.
@@ -82,7 +83,7 @@ impl Composer<'_> {
         let noted = format!("EXISTS (SELECT FROM {} l WHERE {})", self.log, self.same("NEW", "l"));
         let (noted, copy) = match self.is_source_open() {
             true => (noted, self.copy_source()),
-            false => (format!("{noted} OR is_ours"), self.copy_new()),
+            false => (format!("{noted} OR is_ours AND NEW.xmax::text <> '0'"), self.copy_new()),
         };
         format!(
             "written := 0; IF {noted} THEN NULL; ELSE BEGIN {copy} GET DIAGNOSTICS written = ROW_COUNT; \
@@ -109,7 +110,8 @@ impl Composer<'_> {
         format!("EXECUTE 'INSERT INTO ' || {} || {} USING {};", self.part_of("NEW"), Literal(&values), self.key("NEW."))
     }
 
-    /// The row as it was written, which it still is if this transaction had not written its copy.
+    /// The row as it was written, which it still is if this transaction had not written its copy, or nobody has changed or
+    /// locked it since.
     fn copy_new(&self) -> String {
         let values =
             format!(" ({}) OVERRIDING SYSTEM VALUE SELECT {}", self.plain_columns(""), self.plain_columns("($1)."));
