@@ -677,6 +677,37 @@ async fn a_trigger_that_updates_the_row_it_is_told_of_leaves_nothing_to_apply() 
 }
 
 #[tokio::test]
+async fn many_rows_of_a_statement_are_written_to_the_parts_by_one_transaction() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, n int CHECK (n < 100));
+         INSERT INTO public.t SELECT n, timestamptz '2026-09-01' + n * interval '2 hours', 1 FROM generate_series(1, 800) n",
+    )
+    .await;
+    killed_at(&ebb, "put the parts in its place").await;
+    let many = "INSERT INTO public.t SELECT 60000 + n, timestamptz '2026-09-01' + n * interval '1 minute', 1 FROM generate_series(1, 1000) n;
+        UPDATE public.t SET n = 2 WHERE id BETWEEN 60101 AND 60900";
+    ebb.db.execute(&format!("BEGIN; {many}; COMMIT")).await;
+    let writers = "SELECT count(DISTINCT xmin::text) || ' ' || count(*) FROM public.t_2026_09 WHERE id > 60000";
+    assert_eq!(ebb.db.scalar::<String>(writers).await, "1 1000", "a row takes no transaction id of its own");
+    assert_eq!(noted(&ebb).await, 0);
+
+    // From the very statement on that follows, a part does not take all that the table does.
+    let altered =
+        "BEGIN; INSERT INTO public.t VALUES (70001, '2026-10-10', 1); ALTER TABLE public.t DROP CONSTRAINT t_n_check;
+        INSERT INTO public.t VALUES (70002, '2026-10-10', 1), (70003, '2026-10-10', 100); COMMIT";
+    ebb.db.execute(altered).await;
+    assert_eq!(noted(&ebb).await, 1);
+    ebb.db
+        .execute(
+            "UPDATE public.t SET n = 3 WHERE n = 100; ALTER TABLE public.t ADD CONSTRAINT t_n_check CHECK (n < 100)",
+        )
+        .await;
+    let before = sums(&ebb).await;
+    done(&ebb).await;
+    assert_eq!(sums(&ebb).await, before);
+}
+
+#[tokio::test]
 async fn a_part_that_does_not_take_a_row_is_not_the_writers_trouble() {
     let ebb = adopted(
         "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, k text, n int NOT NULL CHECK (n < 100), spare text,
