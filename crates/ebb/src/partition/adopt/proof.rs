@@ -30,7 +30,7 @@ pub(crate) async fn prove(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
     let (began, pid) = (Instant::now(), session.pid);
-    let mut reader = Reader::open(&session.database, table, check).await?;
+    let mut reader = Reader::open(&session.database, table, check).await;
     let run = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut session.connection);
     tokio::pin!(run);
     let mut rest = ASK_FIRST;
@@ -40,9 +40,11 @@ pub(crate) async fn prove(
             () = tokio::time::sleep(rest) => {}
         }
         rest = (rest * 2).min(ASK_EVERY);
-        // The proof does not depend on the answer.
-        let told = reader.look(pid, began.elapsed()).await;
-        told.into_iter().flatten().for_each(&mut *watch);
+        if let Some(reader) = &mut reader {
+            // The proof does not depend on the answer.
+            let told = reader.look(pid, began.elapsed()).await;
+            told.into_iter().flatten().for_each(&mut *watch);
+        }
     }
 }
 
@@ -55,16 +57,20 @@ struct Reader {
 }
 
 impl Reader {
-    async fn open(database: &Database, table: &Relation, check: bool) -> Result<Self> {
-        let mut connection = database.session("ebb/adopt").await?;
-        sqlx::raw_sql(JOIN).execute(&mut connection).await?;
-        let pages = partitions::pages(&mut connection, table).await?;
-        let size = store::printed_size(&mut connection, table).await?;
+    /// None where no connection is to be had. Somebody who has the table locked keeps its size from being read, and no more.
+    async fn open(database: &Database, table: &Relation, check: bool) -> Option<Self> {
+        let mut connection = database.session("ebb/adopt").await.ok()?;
+        sqlx::raw_sql(JOIN).execute(&mut connection).await.ok()?;
+        let pages = partitions::pages(&mut connection, table).await;
+        let size = store::printed_size(&mut connection, table).await.unwrap_or_else(|_| "the table".into());
         let mut reader = Self { connection, table: table.clone(), scan: None, size };
-        if check && let Some(start) = reader.place().await {
+        if check
+            && let Ok(pages) = pages
+            && let Some(start) = reader.place().await
+        {
             reader.scan = Some(Scan { start, pages, share: 0.0 });
         }
-        Ok(reader)
+        Some(reader)
     }
 
     /// The page at which a scan that begins now would begin; none where no row is seen, or none in time.

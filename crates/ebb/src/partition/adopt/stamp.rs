@@ -17,7 +17,8 @@ pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) 
         .split_once(" EXECUTE FUNCTION ")
         .is_some_and(|(_, call)| call.contains(&format!("'{column}'")) || call.contains(&format!("('{column},")));
     match language {
-        "plpgsql" => assigned(&words(body), column),
+        "plpgsql" => words(body)
+            .map_or(Stamp::May("its function has a text that Ebb cannot read"), |words| assigned(&words, column)),
         // The server's own set no column but the one that they are told.
         "internal" if !argument => Stamp::No,
         "internal" | "c" if argument => Stamp::May("its function is told the column's name"),
@@ -43,8 +44,7 @@ fn assigned(words: &[String], column: &str) -> Stamp {
             found = Stamp::May("its function sets all of the row at once");
         }
         if word(at) == "into" && word(at.saturating_sub(1)) != "insert" {
-            let targets = (at + 1..words.len()).take_while(|&at| !matches!(word(at), ";" | "from" | "using" | "where"));
-            for at in targets.filter(|&at| is_new(at)) {
+            for at in targets(words, at + 1).into_iter().filter(|&at| is_new(at)) {
                 if is_column(at) {
                     return Stamp::Yes;
                 }
@@ -57,31 +57,52 @@ fn assigned(words: &[String], column: &str) -> Stamp {
     found
 }
 
+/// Where each variable of a list after INTO begins; what is not joined to it by a comma is read, not set.
+fn targets(words: &[String], from: usize) -> Vec<usize> {
+    let is = |at: usize, mark: &str| words.get(at).is_some_and(|word| word == mark);
+    let mut at = if is(from, "strict") { from + 1 } else { from };
+    let mut found = vec![at];
+    loop {
+        at += 1;
+        while is(at, ".") {
+            at += 2;
+        }
+        if !is(at, ",") {
+            return found;
+        }
+        at += 1;
+        found.push(at);
+    }
+}
+
 /// A name as it is written: quoted it is what it is, and without quotes in lower case.
 fn same(written: &str, column: &str) -> bool {
     written == column || written.strip_prefix('"').is_some_and(|quoted| quoted == column)
 }
 
-/// The words and marks of a PL/pgSQL text, without comments and strings; a quoted name keeps its first quote.
-fn words(body: &str) -> Vec<String> {
+/// The words and marks of a PL/pgSQL text, without comments and strings; a quoted name keeps its first quote. None where
+/// something has no end: the server has read it otherwise.
+fn words(body: &str) -> Option<Vec<String>> {
     let text: Vec<char> = body.chars().collect();
     let (mut words, mut at) = (Vec::new(), 0);
-    let after = |from: usize, end: &str| {
-        let end: Vec<char> = end.chars().collect();
-        (from..text.len()).find(|&at| text[at..].starts_with(&end)).map_or(text.len(), |at| at + end.len())
-    };
+    let after =
+        |from: usize, end: &[char]| (from..text.len()).find(|&at| text[at..].starts_with(end)).map(|at| at + end.len());
     while at < text.len() {
         let here: String = text[at..(at + 2).min(text.len())].iter().collect();
         let c = text[at];
         if here == "--" {
-            at = after(at, "\n");
+            at = after(at, &['\n']).unwrap_or(text.len());
         } else if here == "/*" {
-            at = after(at + 2, "*/");
+            at = after(at + 2, &['*', '/'])?;
+        } else if here.eq_ignore_ascii_case("e'") {
+            at = after_escaped(&text, at + 2)?;
         } else if c == '\'' {
-            at = after(at + 1, "'");
+            at = after(at + 1, &['\''])?;
+        } else if let Some(tag) = dollar_quote(&text[at..]) {
+            at = after(at + tag.len(), tag)?;
         } else if c == '"' {
-            let end = after(at + 1, "\"");
-            words.push(text[at..end.saturating_sub(1).max(at + 1)].iter().collect());
+            let end = after(at + 1, &['"'])?;
+            words.push(text[at..end - 1].iter().collect());
             at = end;
         } else if c.is_alphanumeric() || c == '_' {
             let end = (at..text.len()).find(|&at| !text[at].is_alphanumeric() && !"_$".contains(text[at]));
@@ -98,7 +119,24 @@ fn words(body: &str) -> Vec<String> {
             at += 1;
         }
     }
-    words
+    Some(words)
+}
+
+/// Where a string ends in which a backslash takes the next character along, and a quote another one.
+fn after_escaped(text: &[char], mut at: usize) -> Option<usize> {
+    loop {
+        match (text.get(at)?, text.get(at + 1)) {
+            ('\\', _) | ('\'', Some('\'')) => at += 2,
+            ('\'', _) => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+}
+
+/// The mark that a string in dollar quotes begins with, and ends with.
+fn dollar_quote(text: &[char]) -> Option<&[char]> {
+    let end = text.strip_prefix(&['$'])?.iter().position(|c| !c.is_alphanumeric() && *c != '_')? + 1;
+    (text[end] == '$' && !text[1].is_ascii_digit()).then_some(&text[..=end])
 }
 
 #[cfg(test)]
@@ -114,6 +152,9 @@ mod tests {
             "BEGIN IF NEW.at IS NULL THEN NEW.\"at\":=now(); END IF; RETURN NEW; END",
             "BEGIN SELECT x, y INTO STRICT a, NEW.at FROM z; RETURN NEW; END",
             "BEGIN EXECUTE 'SELECT now()' INTO NEW.at USING 1; RETURN NEW; END",
+            r"BEGIN RAISE DEBUG E'it\'s' || E'''\''; NEW.at := now(); RETURN NEW; END",
+            "BEGIN RAISE DEBUG '%', $m$it's$m$ || $$'$$; NEW.at := now(); RETURN NEW; END",
+            "BEGIN SELECT INTO STRICT a.b, NEW.at x, y FROM z; RETURN NEW; END",
             "BEGIN /* it's late */ NEW.v := 'NEW.v'; -- it's\n NEW.at := now(); RETURN NEW; END",
         ] {
             assert_eq!(told(body), Stamp::Yes, "{body}");
@@ -122,6 +163,7 @@ mod tests {
             "BEGIN NEW := jsonb_populate_record(NEW, '{}'); RETURN NEW; END",
             "BEGIN NEW = NEW #= hstore('a', 'b'); RETURN NEW; END",
             "BEGIN SELECT * INTO NEW FROM z; RETURN NEW; END",
+            r"BEGIN RAISE DEBUG 'it\'s with standard_conforming_strings off'; RETURN NEW; END",
         ] {
             assert!(matches!(told(body), Stamp::May(_)), "{body}");
         }
@@ -131,6 +173,8 @@ mod tests {
             "BEGIN INSERT INTO log SELECT NEW.at, NEW.*; RAISE NOTICE 'x; NEW.at := 1'; RETURN NEW; END",
             "BEGIN NEW.at_zone := 1; NEW.\"At\" := 2; RETURN NEW; END",
             "BEGIN SELECT NEW.at INTO seen; RETURN NEW; END",
+            "BEGIN SELECT INTO seen NEW.at; SELECT INTO x.seen, y NEW.at, 1; RETURN NEW; END",
+            r"BEGIN RAISE DEBUG E'\'; NEW.at := 1', $1, $a$ NEW.at := 1; $b$ $a$; RETURN NEW; END",
         ] {
             assert_eq!(told(body), Stamp::No, "{body}");
         }

@@ -315,10 +315,12 @@ async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>,
             ended => return ended,
         }
     }
-    let why = if plan.twofold || step.act != Act::Swap {
-        "come faster than they can be applied"
-    } else {
-        "come all the time, and who looks through an older view of the tables would miss the last of them"
+    let why = match step.act {
+        Act::Swap if plan.twofold => {
+            "are noted all the time, because a trigger changes rows again that are being written"
+        }
+        Act::Swap => "come all the time, and who looks through an older view of the tables would miss the last of them",
+        _ => "come faster than they can be applied",
     };
     Err(Error::refused(format!("changes of {} {why}", row.relation))
         .with_hint("run it again when there is less to do; what is done stays done"))

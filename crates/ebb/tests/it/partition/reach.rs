@@ -86,7 +86,7 @@ async fn a_proof_says_how_far_it_is_and_behind_whom_it_waits() {
         adopt(engine.database(), &request("public.s"), "test", &mut watch).await
     });
     begins.recv().await.unwrap();
-    execute(&mut client, "BEGIN; LOCK TABLE public.s IN SHARE UPDATE EXCLUSIVE MODE").await;
+    execute(&mut client, "BEGIN; LOCK TABLE public.s IN ACCESS EXCLUSIVE MODE").await;
     go.send(()).unwrap();
     eventually(SOON, || async { seen.load(Ordering::Relaxed) || task.is_finished() }).await;
     execute(&mut client, "COMMIT").await;

@@ -613,6 +613,13 @@ async fn what_changes_on_the_table_while_it_is_split_is_not_passed_over() {
     ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+/// Gives the table an owner whom its policies bind, too.
+fn forced(owner: &str) -> String {
+    format!(
+        "CREATE ROLE {owner}; ALTER TABLE public.t OWNER TO {owner}; ALTER TABLE public.t ENABLE ROW LEVEL SECURITY; ALTER TABLE public.t FORCE ROW LEVEL SECURITY"
+    )
+}
+
 #[tokio::test]
 async fn what_a_trigger_changes_again_on_the_row_is_in_the_part_too() {
     let owner = format!("owner_{}", uuid::Uuid::new_v4().simple());
@@ -620,10 +627,8 @@ async fn what_a_trigger_changes_again_on_the_row_is_in_the_part_too() {
         INSERT INTO public.t SELECT n, timestamptz '2026-09-01' + n * interval '2 hours', 0, 'none' FROM generate_series(1, 800) n;
         CREATE FUNCTION public.bump() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN UPDATE public.t SET note = 'v is ' || NEW.v WHERE id = NEW.id; RETURN NULL; END $$;
-        CREATE TRIGGER bump AFTER UPDATE OF v ON public.t FOR EACH ROW EXECUTE FUNCTION public.bump()";
-    let forced = format!(
-        "CREATE ROLE {owner}; ALTER TABLE public.t OWNER TO {owner}; ALTER TABLE public.t ENABLE ROW LEVEL SECURITY; ALTER TABLE public.t FORCE ROW LEVEL SECURITY"
-    );
+        CREATE TRIGGER \"!bump\" AFTER UPDATE OF v ON public.t FOR EACH ROW EXECUTE FUNCTION public.bump()";
+    let forced = forced(&owner);
     // Where policies bind the owner, a writer cannot read in its name what has become of the row.
     for besides in ["SELECT", forced.as_str()] {
         let ebb = adopted(&format!("{few}; {besides}")).await;
@@ -638,6 +643,68 @@ async fn what_a_trigger_changes_again_on_the_row_is_in_the_part_too() {
             ebb.db.execute(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")).await;
         }
     }
+}
+
+/// How many keys are left to be applied.
+async fn noted(ebb: &Ebb) -> i64 {
+    let log: String = ebb.db.scalar("SELECT plan ->> 'log' FROM ebb.split").await;
+    ebb.db.scalar(&format!("SELECT count(*) FROM {log}")).await
+}
+
+#[tokio::test]
+async fn a_trigger_that_updates_the_row_it_is_told_of_leaves_nothing_to_apply() {
+    let audited = format!(
+        "{PLAIN}; CREATE FUNCTION public.audit() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN UPDATE public.t SET v = v || ' audited' WHERE id = NEW.id; RETURN NULL; END $$;
+         CREATE TRIGGER \"Audit\" AFTER INSERT ON public.t FOR EACH ROW EXECUTE FUNCTION public.audit()"
+    );
+    let owner = format!("owner_{}", uuid::Uuid::new_v4().simple());
+    let forced = forced(&owner);
+    for besides in ["SELECT", forced.as_str()] {
+        let ebb = adopted(&format!("{audited}; {besides}")).await;
+        killed_at(&ebb, "put the parts in its place").await;
+        ebb.db.execute("INSERT INTO public.t VALUES (60001, '2026-07-07', 'new'), (60002, '2026-07-07', 'new')").await;
+        // Where somebody writes all the time, the swap would never come to a moment without them.
+        assert_eq!(noted(&ebb).await, 0, "{besides}");
+        let before = sums(&ebb).await;
+        done(&ebb).await;
+        assert_eq!(ebb.list("v", "public.t WHERE id > 60000").await, "new audited,new audited", "{besides}");
+        assert_eq!(sums(&ebb).await, before, "{besides}");
+        if besides == forced {
+            ebb.db.execute(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_rows_of_a_statement_are_written_to_the_parts_by_one_transaction() {
+    let ebb = adopted(
+        "CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, n int CHECK (n < 100));
+         INSERT INTO public.t SELECT n, timestamptz '2026-09-01' + n * interval '2 hours', 1 FROM generate_series(1, 800) n",
+    )
+    .await;
+    killed_at(&ebb, "put the parts in its place").await;
+    let many = "INSERT INTO public.t SELECT 60000 + n, timestamptz '2026-09-01' + n * interval '1 minute', 1 FROM generate_series(1, 1000) n;
+        UPDATE public.t SET n = 2 WHERE id BETWEEN 60101 AND 60900";
+    ebb.db.execute(&format!("BEGIN; {many}; COMMIT")).await;
+    let writers = "SELECT count(DISTINCT xmin::text) || ' ' || count(*) FROM public.t_2026_09 WHERE id > 60000";
+    assert_eq!(ebb.db.scalar::<String>(writers).await, "1 1000", "a row takes no transaction id of its own");
+    assert_eq!(noted(&ebb).await, 0);
+
+    // From the very statement on that follows, a part does not take all that the table does.
+    let altered =
+        "BEGIN; INSERT INTO public.t VALUES (70001, '2026-10-10', 1); ALTER TABLE public.t DROP CONSTRAINT t_n_check;
+        INSERT INTO public.t VALUES (70002, '2026-10-10', 1), (70003, '2026-10-10', 100); COMMIT";
+    ebb.db.execute(altered).await;
+    assert_eq!(noted(&ebb).await, 1);
+    ebb.db
+        .execute(
+            "UPDATE public.t SET n = 3 WHERE n = 100; ALTER TABLE public.t ADD CONSTRAINT t_n_check CHECK (n < 100)",
+        )
+        .await;
+    let before = sums(&ebb).await;
+    done(&ebb).await;
+    assert_eq!(sums(&ebb).await, before);
 }
 
 #[tokio::test]

@@ -17,9 +17,9 @@ pub(crate) const MANY: usize = 24;
 impl Composer<'_> {
     /// From here on a writer writes to the parts, too; where that cannot be, rows that go also go from them.
     pub(super) fn write_parts(&self, label: &str) -> Step {
-        let (title, noting) = match self.of.is_twofold() {
-            true => ("write every change to the parts, too", Noting::Rows),
-            false => ("let rows that go also go from the parts", Noting::Gone),
+        let (title, function) = match self.of.is_twofold() {
+            true => ("write every change to the parts, too", self.write_function()),
+            false => ("let rows that go also go from the parts", self.note_function(Noting::Gone)),
         };
         let sql = vec![
             format!("LOCK TABLE ONLY {} IN SHARE ROW EXCLUSIVE MODE", self.of.partition),
@@ -27,7 +27,7 @@ impl Composer<'_> {
             format!("TRUNCATE {}", self.log),
             // Every writer looks there for its key, also when nobody goes on for long and many are noted.
             format!("CREATE INDEX ON {} ({})", self.log, self.key("")),
-            self.note_function(noting),
+            function,
             format!("UPDATE ebb.split SET plan = plan || '{{\"locks\": true}}' WHERE relation = {label}"),
         ];
         Step::new(title, Act::Settled, sql)
