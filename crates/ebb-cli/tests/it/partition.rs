@@ -299,7 +299,7 @@ async fn killed_at_every_step_a_split_ends_where_it_should_and_the_way_back_too(
     shell.ok(&["partition", "adopt", "public.ingest", "--column", "created_at", "--by", "month", "--ahead", "3"]);
     let sql = shell.ok(&["partition", "split", "public.ingest", "--sql"]);
     for part in [
-        "ebb_split AFTER INSERT OR UPDATE OR DELETE",
+        "\"!ebb_split\" AFTER INSERT OR UPDATE OR DELETE",
         "INSERT INTO ebb.split",
         "WHERE ctid >= '(0,0)' AND ctid < '(4294967295,0)'",
         "hash_record_extended",

@@ -152,6 +152,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
         }
         Act::Outlast => {
             index::outlast(session, &step.sql, watch).await?;
+            store::outlasted(&mut session.connection, &row.relation).await?;
             done.write(&mut session.connection).await
         }
         Act::Copy => {
@@ -226,8 +227,8 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
     Ok(())
 }
 
-/// Batch after batch of what was noted, until little is left; how many.
-async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<u64> {
+/// Batch after batch of what was noted, until little is left.
+async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
     let (mut size, mut applied, mut tries) = (500_u64, 0, 0);
     loop {
         let began = Instant::now();
@@ -242,7 +243,7 @@ async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<u64
                 tx.commit().await?;
                 (applied, tries) = (applied + count, 0);
                 if count <= FEW {
-                    return Ok(applied);
+                    return Ok(());
                 }
                 watch(Progress::Share(0.0, format!("{applied} changes applied")));
                 let took = began.elapsed();
@@ -296,9 +297,12 @@ async fn compare(session: &mut Session, row: &Row, step: &Step) -> Result<()> {
 async fn settled(session: &mut Session, row: &Row, step: &Step, done: After<'_>, watch: Watch<'_>) -> Result<()> {
     let plan = row.plan()?;
     for _ in 0..SETTLES {
-        let applied = drain(session, row, watch).await?;
-        if applied > 0 && step.act == Act::Swap {
+        drain(session, row, watch).await?;
+        // Whoever applied something last, this run or one before it that was stopped, may not have come to wait.
+        let applied = store::find(&mut session.connection, &row.relation).await?.is_some_and(|row| row.applied);
+        if applied && step.act == Act::Swap {
             index::outlast(session, &plan.outlast, watch).await?;
+            store::outlasted(&mut session.connection, &row.relation).await?;
         }
         match short(session, &[row.relid], &step.sql, watch, done).await {
             Err(error) if error.sqlstate().as_deref() == Some("EB001") => {

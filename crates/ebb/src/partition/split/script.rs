@@ -70,7 +70,12 @@ fn written(plan: &Plan, step: &Step, n: usize, label: &str, page: i64) -> Vec<St
     match step.act {
         Act::Short => begin(true).chain(said).chain(end).collect(),
         Act::Alone => begin(false).chain(said).chain(end).collect(),
-        Act::Settled | Act::Swap => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
+        Act::Settled => std::iter::once(apply).chain(begin(true)).chain(said).chain(end).collect(),
+        Act::Swap => {
+            // Who looks through a view that is older than what was applied last would miss that.
+            let outlast = plan.outlast.iter().map(|statement| format!("{statement};"));
+            std::iter::once(apply).chain(outlast).chain(begin(true)).chain(said).chain(end).collect()
+        }
         Act::Outside | Act::Outlast => said.chain([done]).collect(),
         Act::Drain => vec![apply, done],
         Act::Copy => {

@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) step: i32,
     pub(crate) pages: Option<i64>,
     pub(crate) page: i64,
+    /// Whether changes were applied that somebody's older view of the tables may not have.
+    pub(crate) applied: bool,
     plan: serde_json::Value,
 }
 
@@ -86,9 +88,18 @@ pub(crate) async fn apply(connection: &mut PgConnection, label: &str, at_most: u
         .persistent(false)
         .bind(label)
         .bind(at_most as i32)
-        .fetch_one(connection)
+        .fetch_one(&mut *connection)
         .await?;
+    if applied > 0 {
+        sql!("split_applied").bind(label).bind(true).execute(connection).await?;
+    }
     Ok(applied.max(0) as u64)
+}
+
+/// Nobody sees any more what was there before the last changes were applied.
+pub(crate) async fn outlasted(connection: &mut PgConnection, label: &str) -> Result<()> {
+    sql!("split_applied").bind(label).bind(false).execute(connection).await?;
+    Ok(())
 }
 
 /// A partition that reaches over more than one period.

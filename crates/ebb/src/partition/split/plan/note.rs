@@ -4,9 +4,10 @@ use super::Composer;
 use crate::partition::split::store::Hindrances;
 use crate::pg::{Ident, Literal, quoted};
 
-/// The trigger that notes changes, and the one that notes TRUNCATE.
-const TRIGGER: &str = "ebb_split";
-const TRUNCATED: &str = "ebb_split_truncate";
+/// The trigger that notes changes, and the one that notes TRUNCATE, quoted. Triggers fire in the order of their names, and this one
+/// must be first: another that changes the row again would find no copy of it yet.
+const TRIGGER: &str = "\"!ebb_split\"";
+const TRUNCATED: &str = "\"!ebb_split_truncate\"";
 
 /// What is written besides a row of the partition.
 #[derive(Clone, Copy, PartialEq, Eq)]
