@@ -30,7 +30,8 @@ pub(crate) async fn prove(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
     let (began, pid) = (Instant::now(), session.pid);
-    let mut reader = Reader::open(&session.database, table, check).await?;
+    // The proof depends neither on somebody who asks nor on the answer.
+    let mut reader = Reader::open(&session.database, table, check).await.ok();
     let run = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut session.connection);
     tokio::pin!(run);
     let mut rest = ASK_FIRST;
@@ -40,9 +41,10 @@ pub(crate) async fn prove(
             () = tokio::time::sleep(rest) => {}
         }
         rest = (rest * 2).min(ASK_EVERY);
-        // The proof does not depend on the answer.
-        let told = reader.look(pid, began.elapsed()).await;
-        told.into_iter().flatten().for_each(&mut *watch);
+        if let Some(reader) = &mut reader {
+            let told = reader.look(pid, began.elapsed()).await;
+            told.into_iter().flatten().for_each(&mut *watch);
+        }
     }
 }
 

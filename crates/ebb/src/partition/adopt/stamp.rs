@@ -43,8 +43,7 @@ fn assigned(words: &[String], column: &str) -> Stamp {
             found = Stamp::May("its function sets all of the row at once");
         }
         if word(at) == "into" && word(at.saturating_sub(1)) != "insert" {
-            let targets = (at + 1..words.len()).take_while(|&at| !matches!(word(at), ";" | "from" | "using" | "where"));
-            for at in targets.filter(|&at| is_new(at)) {
+            for at in targets(words, at + 1).into_iter().filter(|&at| is_new(at)) {
                 if is_column(at) {
                     return Stamp::Yes;
                 }
@@ -55,6 +54,25 @@ fn assigned(words: &[String], column: &str) -> Stamp {
         }
     }
     found
+}
+
+/// Where the names begin that a list after INTO has: each is joined to the one before it by a comma.
+fn targets(words: &[String], from: usize) -> Vec<usize> {
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let mut at = from + usize::from(word(from) == "strict");
+    let mut found = vec![at];
+    loop {
+        at += 1;
+        match word(at) {
+            "." => at += 1,
+            "[" => at += (at..words.len()).take_while(|&at| word(at) != "]").count(),
+            "," => {
+                at += 1;
+                found.push(at);
+            }
+            _ => return found,
+        }
+    }
 }
 
 /// A name as it is written: quoted it is what it is, and without quotes in lower case.
@@ -77,8 +95,12 @@ fn words(body: &str) -> Vec<String> {
             at = after(at, "\n");
         } else if here == "/*" {
             at = after(at + 2, "*/");
+        } else if c == '\'' && at > 0 && "eE".contains(text[at - 1]) && words.last().is_some_and(|word| word == "e") {
+            at = escaped(&text, at + 1);
         } else if c == '\'' {
             at = after(at + 1, "'");
+        } else if let Some(tag) = (c == '$').then(|| dollar_tag(&text[at..])).flatten() {
+            at = after(at + tag.len(), &tag);
         } else if c == '"' {
             let end = after(at + 1, "\"");
             words.push(text[at..end.saturating_sub(1).max(at + 1)].iter().collect());
@@ -101,6 +123,21 @@ fn words(body: &str) -> Vec<String> {
     words
 }
 
+/// Behind a string in which a backslash takes the next character along.
+fn escaped(text: &[char], mut at: usize) -> usize {
+    while at < text.len() && text[at] != '\'' {
+        at += if text[at] == '\\' { 2 } else { 1 };
+    }
+    (at + 1).min(text.len())
+}
+
+/// `$$`, or `$tag$`, where a string between two of them begins.
+fn dollar_tag(text: &[char]) -> Option<String> {
+    let end = 1 + text[1..].iter().position(|&c| c == '$')?;
+    let is_name = text[1..end].iter().all(|&c| c.is_alphanumeric() || c == '_') && !text.get(1)?.is_ascii_digit();
+    is_name.then(|| text[..=end].iter().collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +151,9 @@ mod tests {
             "BEGIN IF NEW.at IS NULL THEN NEW.\"at\":=now(); END IF; RETURN NEW; END",
             "BEGIN SELECT x, y INTO STRICT a, NEW.at FROM z; RETURN NEW; END",
             "BEGIN EXECUTE 'SELECT now()' INTO NEW.at USING 1; RETURN NEW; END",
+            "BEGIN RAISE DEBUG E'it\\'s'; NEW.at := now(); RETURN NEW; END",
+            "BEGIN RAISE DEBUG $m$it's$m$; NEW.at := now(); RETURN NEW; END",
+            "BEGIN SELECT INTO STRICT a.b, c[1], NEW.at x, y, z FROM z; RETURN NEW; END",
             "BEGIN /* it's late */ NEW.v := 'NEW.v'; -- it's\n NEW.at := now(); RETURN NEW; END",
         ] {
             assert_eq!(told(body), Stamp::Yes, "{body}");
@@ -131,6 +171,8 @@ mod tests {
             "BEGIN INSERT INTO log SELECT NEW.at, NEW.*; RAISE NOTICE 'x; NEW.at := 1'; RETURN NEW; END",
             "BEGIN NEW.at_zone := 1; NEW.\"At\" := 2; RETURN NEW; END",
             "BEGIN SELECT NEW.at INTO seen; RETURN NEW; END",
+            "BEGIN SELECT INTO seen NEW.at; RETURN NEW; END",
+            "BEGIN RAISE NOTICE E'\\'; NEW.at := 1; ' ; RETURN NEW; END",
         ] {
             assert_eq!(told(body), Stamp::No, "{body}");
         }
