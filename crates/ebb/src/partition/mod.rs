@@ -9,6 +9,7 @@ pub(crate) mod upkeep;
 pub(crate) mod work;
 
 mod brin;
+mod detach;
 mod explain;
 mod index;
 mod journal;

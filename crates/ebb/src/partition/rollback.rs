@@ -5,6 +5,7 @@
 
 mod drain;
 mod finish;
+mod fresh;
 mod script;
 mod standing;
 mod unique;
@@ -28,6 +29,9 @@ use crate::{Error, Result, sql};
 
 /// How many partitions may come between two tries of the transaction that takes the name back.
 const MEANWHILE: u32 = 5;
+
+/// After so many statements of that transaction its lock is there.
+const LOCKED: usize = 2;
 
 /// More partitions with rows than this take so long that the lock is looked at while they are taken along.
 const MANY: usize = 24;
@@ -206,9 +210,32 @@ async fn back(
         build(session, adoption, plan, step, ("adopted", 0), watch).await?;
     }
     watch(Progress::Step(of - 1, of, "move the name back".into()));
-    // Building them took its time.
-    let spread = spread(&mut session.connection, parent, adoption.relid).await?;
-    unique::refuse_twins(&mut session.connection, plan, spread).await?;
+    if plan.back_keys.is_empty() {
+        return swap(session, adoption, plan, (parent, was_split), by, watch).await;
+    }
+    // From here on no key comes unseen; building them took its time.
+    let tables = [adoption.relid, i64::from(parent)];
+    short(session, &tables, &fresh::note(plan, adoption.relid), watch, After::Nothing).await?;
+    let swapped = async {
+        let spread = spread(&mut session.connection, parent, adoption.relid).await?;
+        unique::refuse_twins(&mut session.connection, plan, spread).await?;
+        swap(session, adoption, plan, (parent, was_split), by, watch).await
+    }
+    .await;
+    let forgotten = short(session, &tables, &fresh::forget(plan, adoption.relid), watch, After::Nothing).await;
+    swapped.and(forgotten)
+}
+
+/// The transaction in which the name moves, until it gets its locks.
+async fn swap(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &mut Plan,
+    (parent, was_split): (u32, bool),
+    by: &str,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let table = plan.relation();
     // Until it is taken back the table is looked after: a partition can come at any moment.
     for attempt in 1.. {
         let attached = attached(&mut session.connection, i64::from(parent)).await?;
@@ -220,8 +247,10 @@ async fn back(
             ))
             .with_hint("the way back leads through it; if it was dropped, there is none: ebb partition finish"));
         }
+        fresh::refuse_noted(session, plan, adoption.relid).await?;
         let filled = filled(&mut session.connection, parent).await?;
-        let sql = statements(session, adoption, plan, parent, (&attached, &filled)).await?;
+        let mut sql = statements(session, adoption, plan, parent, (&attached, &filled)).await?;
+        sql.splice(LOCKED..LOCKED, fresh::refuse_last(plan, adoption.relid));
         let (tables, others) =
             ([adoption.relid, i64::from(parent)], attached.iter().filter(|(oid, ..)| *oid != adoption.relid));
         plan.leftovers = others.map(|(_, schema, name)| (schema.clone(), name.clone())).collect();
@@ -271,6 +300,7 @@ async fn refuse(session: &mut Session, adoption: &Adoption, plan: &Plan, parent:
             )));
     }
     refuse_subpartitioned(session, parent, &table).await?;
+    refuse_leaving(session, parent, &table).await?;
     refuse_new_names(session, plan).await?;
     let spread = spread(&mut session.connection, parent, adoption.relid).await?;
     unique::refuse_twins(&mut session.connection, plan, spread).await?;
@@ -287,6 +317,18 @@ async fn refuse_subpartitioned(session: &mut Session, parent: u32, table: &Relat
     Err(Error::refused(format!("partition {name} is no ordinary table, and its rows would not move back")).with_hint(format!(
         "take it out before: ALTER TABLE {table} DETACH PARTITION {name}; roll back; INSERT INTO {table} SELECT * FROM {name}"
     )))
+}
+
+/// What is half out of the table is neither in it nor beside it.
+async fn refuse_leaving(session: &mut Session, parent: u32, table: &Relation) -> Result<()> {
+    let found: Option<String> =
+        sql!("leaving" scalar String).bind(i64::from(parent)).fetch_optional(&mut session.connection).await?;
+    let Some(name) = found else { return Ok(()) };
+    Err(Error::refused(format!("partition {name} is on its way out of {}: its detach was cancelled", table.label()))
+        .with_hint(format!(
+            "end that first: ebb partition maintain {}, or ALTER TABLE {table} DETACH PARTITION {name} FINALIZE; its rows stay in a table of their own",
+            table.label()
+        )))
 }
 
 /// What the old table's things are called by now is how they are found.
@@ -344,7 +386,8 @@ async fn statements(
         own.extend(plan.referrers.iter().map(|moved| moved.keep_on(&partition)));
         own.extend(unique::triggers(plan, adoption.relid, &partition));
         // What the table's row triggers do they do for the rows in here, too.
-        for trigger in triggers.iter().filter(|trigger| trigger.is_row && !guard::is_mine(&trigger.name)) {
+        let is_mine = |name: &str| guard::is_mine(name) || fresh::is_mine(name);
+        for trigger in triggers.iter().filter(|trigger| trigger.is_row && !is_mine(&trigger.name)) {
             own.extend(trigger.on(&partition)?);
         }
         sql.push(block(&format!(
@@ -403,6 +446,8 @@ fn changed(error: Error, table: &Relation) -> Error {
     match error.sqlstate().as_deref() {
         Some("EB004") => Error::refused(error.to_string())
             .with_hint("the table is what it was; allow a longer lock: ebb partition rollback --max-lock 2s"),
+        Some("EB005") => Error::refused(error.to_string())
+            .with_hint(format!("delete one of each in {}; nothing was changed", table.label())),
         Some("EB002") => Error::refused(error.to_string()).with_hint(format!(
             "undo it before, and do it again on {} when that is an ordinary table; nothing was changed",
             table.label()

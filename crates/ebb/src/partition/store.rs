@@ -1,7 +1,7 @@
 //! What the partition duty says to the database: looks at the catalog, and the three steps out of a table.
 //! Invariant: names reach SQL only through the quoting types, found again by oid in the transaction that uses them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff_sqlx::Timestamp as PgTimestamp;
 use sqlx::postgres::types::PgInterval;
@@ -137,6 +137,12 @@ pub(crate) async fn leaving(
         .await?)
 }
 
+/// Finds what was taken out before a dump was restored here.
+pub(crate) async fn rehome_detached(connection: &mut PgConnection) -> Result<()> {
+    sql!("rehome_detached").execute(connection).await?;
+    Ok(())
+}
+
 /// Makes missing partitions; how many.
 pub(crate) async fn add(
     connection: &mut PgConnection,
@@ -199,39 +205,6 @@ pub(crate) async fn place(connection: &mut PgConnection, oid: i64) -> Result<Opt
 /// How long a lock is waited for that others may want, also on what the table refers to: they wait behind it.
 const LOCK_WAIT: Duration = Duration::from_millis(60);
 
-/// Takes a partition out of its table without blocking it, on a session of its own; ends what an earlier try began. It
-/// gives way, and tries again for a while.
-pub(crate) async fn detach(
-    session: &mut PgConnection,
-    parent: &Relation,
-    (oid, mut place): (i64, Place),
-    role: Option<&Ident>,
-    within: Duration,
-) -> Result<()> {
-    let (ms, lock_ms, began) = (within.as_millis(), LOCK_WAIT.as_millis(), Instant::now());
-    let mut set = format!("SET statement_timeout = {ms}; SET lock_timeout = {lock_ms}; SET search_path = pg_catalog");
-    if let Some(role) = role {
-        set += &format!("; SET ROLE {role}");
-    }
-    sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *session).await?;
-    loop {
-        let how = if place.pending { "FINALIZE" } else { "CONCURRENTLY" };
-        let sql = format!("ALTER TABLE {parent} DETACH PARTITION {} {how}", place.relation());
-        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *session).await.map_err(Error::from);
-        match done {
-            // How far it came is in the catalog.
-            Err(error) if error.sqlstate().as_deref() == Some("55P03") && began.elapsed() < within / 2 => {
-                tokio::time::sleep(2 * LOCK_WAIT).await;
-                match self::place(session, oid).await? {
-                    Some(now) if now.parent.is_some() => place = now,
-                    _ => return Ok(()),
-                }
-            }
-            done => return done.map(|_| ()),
-        }
-    }
-}
-
 /// Ends quickly, to be tried again, where it would keep others from what the table refers to.
 pub(crate) async fn wait_little(connection: &mut PgConnection) -> Result<()> {
     let sql = format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis());
@@ -276,6 +249,8 @@ pub(crate) struct Contents {
     pub(crate) newest: Option<Moment>,
     /// Whether its newest row is past `keep` too.
     pub(crate) due: bool,
+    /// Whether every row is within the bounds that it had as a partition.
+    pub(crate) fits: bool,
 }
 
 /// Partitions up to so many pages are counted; of larger ones the record has the estimate of their statistics.
@@ -286,7 +261,7 @@ pub(crate) async fn lock_and_look(
     connection: &mut PgConnection,
     policy: &Partition,
     on: &Partitioned,
-    partition: &Relation,
+    (partition, leaving): (&Relation, &Leaving),
 ) -> Result<Contents> {
     let column = &on.column;
     sqlx::raw_sql(AssertSqlSafe(format!("LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE")))
@@ -306,7 +281,9 @@ pub(crate) async fn lock_and_look(
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
                 size.counted, edges.oldest, edges.newest,
-                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due
+                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due,
+                COALESCE(edges.oldest >= $4::text::timestamp AT TIME ZONE ebb.partition_zone($1, $2)
+                     AND edges.newest < $5::text::timestamp AT TIME ZONE ebb.partition_zone($1, $2), true) AS fits
          FROM edges, size",
         edge("ASC"),
         edge("DESC")
@@ -316,6 +293,8 @@ pub(crate) async fn lock_and_look(
         .bind(&on.kind)
         .bind(policy.zone.name())
         .bind(policy.keep.map(|keep| keep.to_interval()))
+        .bind(&leaving.lower_bound)
+        .bind(&leaving.upper_bound)
         .fetch_one(connection)
         .await?)
 }
@@ -363,12 +342,24 @@ pub(crate) async fn note_runway(connection: &mut PgConnection, unit: &str, words
 
 /// Who is in the way, in words.
 pub(crate) async fn in_the_way(connection: &mut PgConnection, tables: &[i64]) -> Result<Option<String>> {
-    let found: Option<(i32, String, String, f64)> =
-        sql!("lockers" as (i32, String, String, f64)).bind(tables).fetch_optional(connection).await?;
-    Ok(found.map(|(pid, application, query, seconds)| {
-        let who = if application.is_empty() { String::new() } else { format!(" ({application})") };
-        format!("pid {pid}{who} has been in a transaction for {seconds:.0} s: {query}")
-    }))
+    Ok(sql!("lockers" as Somebody).bind(tables).fetch_optional(connection).await?.map(|who| who.to_string()))
+}
+
+/// Somebody whom others wait for.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Somebody {
+    pid: i32,
+    application_name: String,
+    query: String,
+    seconds: f64,
+}
+
+impl std::fmt::Display for Somebody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { pid, application_name, query, seconds } = self;
+        let who = if application_name.is_empty() { String::new() } else { format!(" ({application_name})") };
+        write!(f, "pid {pid}{who} has been in a transaction for {seconds:.0} s: {query}")
+    }
 }
 
 /// Statements on the user's tables run under the policy's role.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use sqlx::PgConnection;
 
-use super::{Partitioned, store};
+use super::{Partitioned, detach, store};
 use crate::audit::Entry;
 use crate::gate::{self, Held};
 use crate::pg::{Database, Ident, Relation};
@@ -18,8 +19,10 @@ use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 
-/// A detach that cannot end for so long (somebody's old transaction) is left pending and finalized later.
+/// How long a batch stays open for a detach; one that cannot end by then (somebody's old transaction) is pending, and ended
+/// outside of any batch, which may take as long as this.
 const DETACH_WITHIN: Duration = Duration::from_secs(6);
+const FINALIZE_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long others go first after a step gave way to them.
 const REST: Duration = Duration::from_millis(400);
@@ -33,8 +36,8 @@ pub(crate) enum Step {
     Decide(i64),
     /// Takes it out of its table, or ends what an earlier try began.
     Detach(i64),
-    /// Ends the detach that somebody else began and lost; the partition stays as a table of its own.
-    Finalize(i64),
+    /// Ends a detach that was begun; what somebody else began and lost stays as a table of its own.
+    Finalize { oid: i64, is_ours: bool },
     /// Drops it, when it is out and due.
     Drop(i64),
 }
@@ -54,6 +57,8 @@ pub(crate) struct Upkeep {
     pub(crate) ended: Vec<String>,
     /// Why expired partitions cannot leave.
     pub(crate) stuck: Vec<String>,
+    /// Whether a pending detach was waited for as long as that may take.
+    pub(crate) in_vain: bool,
 }
 
 impl Upkeep {
@@ -67,7 +72,7 @@ impl Upkeep {
             Step::Add => self.add(batch).await,
             Step::Decide(oid) => self.decide(batch, oid).await.map(|()| 0),
             Step::Detach(oid) => self.detach(batch, oid).await.map(|()| 0),
-            Step::Finalize(oid) => self.finalize(batch, oid).await.map(|()| 0),
+            Step::Finalize { oid, is_ours } => self.finalize(batch, oid, is_ours).await.map(|()| 0),
             Step::Drop(oid) => self.drop(batch, oid).await,
         };
         let changed = match tried {
@@ -83,14 +88,17 @@ impl Upkeep {
         Ok(Outcome { changed, more: !self.steps.is_empty() })
     }
 
-    /// Whoever waited behind this goes first; the error says for whom it was.
+    /// Whoever waited behind this goes first; the error says for whom it was, if it does not yet.
     async fn gave_way(&self, error: Error) -> Result<Error> {
+        if error.to_string().starts_with(detach::GAVE_WAY) {
+            return Ok(error);
+        }
         let mut tx = self.database.read().await?;
         let who = store::in_the_way(&mut tx, &[i64::from(self.on.table.oid)]).await?;
         tx.commit().await?;
         tokio::time::sleep(REST).await;
         Ok(match who {
-            Some(who) => error.context(format!("gave way to others ({who})")),
+            Some(who) => error.context(format!("{} ({who})", detach::GAVE_WAY)),
             None => error,
         })
     }
@@ -143,12 +151,20 @@ impl Upkeep {
         Ok(0)
     }
 
-    /// Not in the batch's transaction, which could not run it; that one keeps the lease meanwhile and notes the result.
+    /// Not in the batch's transaction, which could not run it; that one keeps the lease meanwhile and notes the result. What is
+    /// half out by then only waits for who still sees it.
     async fn detach(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
-        let place = store::place(batch.connection(), oid).await?;
-        if let Some(place) = place.filter(|place| place.parent == Some(i64::from(self.on.table.oid))) {
+        if let Some(place) = self.inside(batch.connection(), oid).await? {
             let partition = place.relation().label();
-            self.let_go(batch, oid, place).await?;
+            if let Err(error) = self.let_go(batch, place, oid).await {
+                let waits = error.is_contended() || error.sqlstate().as_deref() == Some("57014");
+                if !waits || self.pending(oid).await?.is_none() {
+                    return Err(error);
+                }
+                self.steps.insert(1, Step::Finalize { oid, is_ours: true });
+                self.steps.insert(2, Step::Detach(oid));
+                return Ok(());
+            }
             tracing::info!(policy = %self.policy.name, partition, "Detached an expired partition");
         }
         store::note_detached(batch.connection(), oid).await?;
@@ -156,11 +172,27 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn let_go(&mut self, batch: &mut Batch, oid: i64, place: store::Place) -> Result<()> {
+    /// Where a partition is, while it belongs to the table.
+    async fn inside(&self, connection: &mut PgConnection, oid: i64) -> Result<Option<store::Place>> {
+        let place = store::place(connection, oid).await?;
+        Ok(place.filter(|place| place.parent == Some(i64::from(self.on.table.oid))))
+    }
+
+    /// Where a partition is whose detach was begun, and a session of its own can end it.
+    async fn pending(&self, oid: i64) -> Result<Option<store::Place>> {
+        if !self.database.has_sessions().await? {
+            return Ok(None);
+        }
+        let mut tx = self.database.read().await?;
+        let place = self.inside(&mut tx, oid).await?;
+        tx.commit().await?;
+        Ok(place.filter(|place| place.pending))
+    }
+
+    async fn let_go(&mut self, batch: &mut Batch, place: store::Place, oid: i64) -> Result<()> {
         let (parent, role) = (&self.on.table.relation, self.role());
         if self.database.has_sessions().await? {
-            let mut session = self.database.session("ebb/detach").await?;
-            return store::detach(&mut session, parent, (oid, place), role.as_ref(), DETACH_WITHIN).await;
+            return detach::detach(&self.database, parent, (oid, place), role.as_ref(), DETACH_WITHIN).await;
         }
         store::as_role(batch.connection(), role.as_ref()).await?;
         store::wait_little(batch.connection()).await?;
@@ -168,19 +200,35 @@ impl Upkeep {
         store::back_from_role(batch.connection(), role.as_ref()).await
     }
 
-    /// Its rows left the table when it began to leave; whoever began that has them in a table of their own from here on.
-    async fn finalize(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
-        let place = store::place(batch.connection(), oid).await?;
-        let Some(place) = place.filter(|place| place.pending && place.parent == Some(i64::from(self.on.table.oid)))
-        else {
-            return Ok(());
-        };
+    /// In no transaction of ours: who has to be waited for may take as long as that, and nothing is to be decided any more.
+    async fn finalize_alone(&mut self, oid: i64, is_ours: bool) -> Result<()> {
+        let Some(place) = self.pending(oid).await? else { return Ok(()) };
+        let (parent, role, partition) = (&self.on.table.relation, self.role(), place.relation().label());
+        let done = detach::detach(&self.database, parent, (oid, place), role.as_ref(), FINALIZE_WITHIN).await;
+        self.in_vain = done.is_err();
+        done?;
+        self.finalized(partition, is_ours);
+        Ok(())
+    }
+
+    /// The same where no session can be had.
+    async fn finalize(&mut self, batch: &mut Batch, oid: i64, is_ours: bool) -> Result<()> {
+        let place = self.inside(batch.connection(), oid).await?;
+        let Some(place) = place.filter(|place| place.pending) else { return Ok(()) };
         let partition = place.relation().label();
-        self.let_go(batch, oid, place).await?;
+        self.let_go(batch, place, oid).await?;
+        self.finalized(partition, is_ours);
+        Ok(())
+    }
+
+    /// Its rows left the table when it began to leave; whoever began that has them in a table of their own from here on.
+    fn finalized(&mut self, partition: String, is_ours: bool) {
+        if is_ours {
+            return;
+        }
         tracing::warn!(policy = %self.policy.name, partition,
             "Ended a detach that somebody else began and that was cancelled; its rows are in a table of its own, outside of the partitioned one");
         self.ended.push(partition);
-        Ok(())
     }
 
     /// Everything that allows it is asked again, under a lock that nobody shares.
@@ -199,7 +247,16 @@ impl Upkeep {
         }
         store::wait_little(batch.connection()).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
-        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition).await?;
+        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, (&partition, &leaving)).await?;
+        if !contents.fits {
+            return Err(Error::refused(format!(
+                "{} has rows outside of {} to {}, and is not the partition that was taken out",
+                partition.label(),
+                leaving.lower_bound,
+                leaving.upper_bound
+            ))
+            .with_hint("look at those rows; what is not to be dropped gets another name"));
+        }
         if !contents.due {
             return Err(Error::refused(format!(
                 "partition {} is past its time, but its newest row ({}) is not",
@@ -253,8 +310,20 @@ impl Chore for Upkeep {
         self.step(batch).boxed()
     }
 
+    fn acts(&self) -> bool {
+        matches!(self.steps.front(), Some(Step::Finalize { .. }))
+    }
+
+    fn act(&mut self) -> BoxFuture<'_, Result<()>> {
+        match self.steps.front() {
+            Some(&Step::Finalize { oid, is_ours }) => self.finalize_alone(oid, is_ours).boxed(),
+            _ => async { Ok(()) }.boxed(),
+        }
+    }
+
     fn recover(&mut self, error: &Error) -> Recovery {
         match error.sqlstate().as_deref() {
+            _ if self.in_vain => Recovery::GiveUp,
             Some("55P03" | "57014" | "40P01" | "40001") => Recovery::Again,
             // Between the look and the detach somebody else began one, or attached a DEFAULT partition.
             _ => Recovery::GiveUp,

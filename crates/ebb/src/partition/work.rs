@@ -96,6 +96,7 @@ impl PartitionWork {
             self.show_runway(connection, &look).await?;
             steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
         }
+        store::rehome_detached(connection).await?;
         let leaving = store::leaving(connection, &self.policy, &on).await?;
         // One that was out and that somebody attached again is a partition like any other.
         let leaving: Vec<_> = leaving.into_iter().filter(|one| one.state == "detaching" || !one.attached).collect();
@@ -108,7 +109,7 @@ impl PartitionWork {
         // takes rows: it is ended, whoever began it, and a partition for its period made.
         let lost = look.pending.iter().copied().filter(|oid| !known(oid) && !expired.contains(oid));
         for oid in lost {
-            steps.push_back(Step::Finalize(oid));
+            steps.push_back(Step::Finalize { oid, is_ours: false });
             if !self.drops_only {
                 steps.push_back(Step::Add);
             }
@@ -119,7 +120,12 @@ impl PartitionWork {
             match (one.state.as_str(), one.name()) {
                 // What was decided before a crash is decided again: `keep` may be longer by now.
                 ("detaching", Some(_)) if !one.pending && one.attached => steps.push_back(Step::Decide(one.oid)),
-                ("detaching", _) => steps.push_back(Step::Detach(one.oid)),
+                ("detaching", _) => {
+                    if one.pending {
+                        steps.push_back(Step::Finalize { oid: one.oid, is_ours: true });
+                    }
+                    steps.push_back(Step::Detach(one.oid));
+                }
                 (_, None) => steps.push_back(Step::Drop(one.oid)),
                 _ if one.due => steps.push_back(Step::Drop(one.oid)),
                 _ => {}
@@ -160,6 +166,7 @@ impl PartitionWork {
             kept_by: None,
             ended: Vec::new(),
             stuck: Vec::new(),
+            in_vain: false,
         });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }

@@ -2,8 +2,8 @@
 
 use sqlx::AssertSqlSafe;
 
-use super::{find, held_split};
-use crate::partition::adopt::store;
+use super::{find, fresh, held_split};
+use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{After, Plan, Progress, Session, prepare_session, prove, short};
 use crate::partition::split;
 use crate::pg::{Database, Literal, Relation, block, catalog};
@@ -37,7 +37,7 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
     match adoption.state.as_str() {
         "adopted" => {
             prove(&mut session, &plan).await?;
-            forget_way_back(&mut session, &plan, label).await?;
+            forget_way_back(&mut session, &adoption, &plan, watch).await?;
             return Ok(Finished::Adopted);
         }
         "rolled back" => {}
@@ -94,17 +94,24 @@ async fn finish_split(
     let Some(row) = held_split(session, typed, &["split", "undone"], watch).await? else { return Ok(None) };
     if let Some(adoption) = &adoption {
         store::hold(&mut session.connection, &label, watch).await?;
-        forget_way_back(session, &adoption.plan()?, &label).await?;
+        forget_way_back(session, adoption, &adoption.plan()?, watch).await?;
     }
     split::finish(session, &row, &row.plan()?, watch).await?;
     Ok(Some(Finished::Split))
 }
 
 /// There is no way back from here: what a rollback that was given up has built for it goes, too.
-async fn forget_way_back(session: &mut Session, plan: &Plan, label: &str) -> Result<()> {
+async fn forget_way_back(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let notes = fresh::forget(plan, adoption.relid);
+    short(session, &[adoption.relid], &notes, watch, After::Nothing).await?;
     for (schema, name) in plan.back_indexes.iter().filter_map(|step| step.index.as_ref()) {
         let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {}", Relation::new(schema, name));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
     }
-    store::forget(&mut session.connection, label).await
+    store::forget(&mut session.connection, &adoption.relation).await
 }

@@ -15,11 +15,14 @@ const TWIN: &str = "a_ebb_twin";
 const MUCH_LARGER: i64 = 8;
 
 /// Beside others a look takes one core, and the compiler of the server none.
-const ALONE: &str = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
+pub(super) const ALONE: &str = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
 /// Along the indexes, in their order: what is sorted or hashed instead goes to the disk once it is much, and whoever commits
 /// meanwhile waits for that.
 const IN_ORDER: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
                         SET LOCAL enable_hashagg = off";
+
+/// One key after the other.
+pub(super) const BY_INDEX: &str = "SET LOCAL enable_seqscan = off";
 
 /// How the rows are spread over the partitions.
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
@@ -40,7 +43,7 @@ struct Look {
 
 impl Key {
     /// The rows that the index has.
-    fn rows(&self) -> String {
+    pub(super) fn rows(&self) -> String {
         let known = (!self.nulls_not_distinct).then(|| self.known());
         let of: Vec<String> = self.predicate.iter().map(|predicate| format!("({predicate})")).chain(known).collect();
         if of.is_empty() { "true".to_owned() } else { of.join(" AND ") }
@@ -51,9 +54,33 @@ impl Key {
     }
 
     /// The expressions, named for whoever looks at them from outside.
-    fn named(&self) -> String {
+    pub(super) fn named(&self) -> String {
         let named = self.expressions.iter().enumerate().map(|(n, key)| format!("{key} AS ebb_k{n}"));
         named.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The same from there.
+    pub(super) fn noted(&self) -> String {
+        (0..self.expressions.len()).map(|n| format!("m.ebb_k{n}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether a row of the table has them.
+    pub(super) fn same(&self) -> String {
+        let each = self.expressions.iter().zip(&self.operators).enumerate();
+        let each = each.map(|(n, (theirs, equals))| match self.nulls_not_distinct {
+            true => format!("({theirs} {equals} m.ebb_k{n} OR ({theirs} IS NULL AND m.ebb_k{n} IS NULL))"),
+            false => format!("{theirs} {equals} m.ebb_k{n}"),
+        });
+        each.collect::<Vec<_>>().join(" AND ")
+    }
+
+    /// What to do about one that is there twice.
+    pub(super) fn delete_one(&self, plan: &Plan) -> String {
+        format!(
+            "delete one of each, for example: SELECT * FROM {} WHERE ({}) = …",
+            plan.relation(),
+            self.expressions.join(", ")
+        )
     }
 
     fn grouped(&self, table: &Relation, rows: &str) -> String {
@@ -75,7 +102,6 @@ impl Key {
         let beyond = format!("{} >= {}", Ident::new(&plan.column), Literal(&plan.literal));
         let same = self.expressions.iter().zip(&self.operators).enumerate();
         let same: Vec<String> = same.map(|(n, (theirs, equals))| format!("{theirs} {equals} m.ebb_k{n}")).collect();
-        let list: Vec<String> = (0..self.expressions.len()).map(|n| format!("m.ebb_k{n}")).collect();
         let mut looks = vec![
             Look { settings: IN_ORDER, sql: self.grouped(&table, &format!("{beyond} AND {rows}")) },
             Look {
@@ -83,7 +109,7 @@ impl Key {
                 sql: format!(
                     "SELECT ROW({})::text FROM (SELECT {} FROM {table} WHERE {beyond} AND {rows} AND {known}) m \
                      CROSS JOIN LATERAL (SELECT FROM ONLY {history} WHERE {rows} AND {} LIMIT 1) h LIMIT 20",
-                    list.join(", "),
+                    self.noted(),
                     self.named(),
                     same.join(" AND "),
                     known = self.known()
@@ -101,25 +127,20 @@ impl Key {
         let mut tx = connection.begin().await?;
         let settings = [ALONE, look.settings].join("; ");
         sqlx::raw_sql(AssertSqlSafe(settings)).execute(&mut *tx).await?;
-        let twice: Vec<String> =
+        let keys: Vec<String> =
             sqlx::query_scalar(AssertSqlSafe(look.sql)).persistent(false).fetch_all(&mut *tx).await?;
         tx.commit().await?;
-        if twice.is_empty() {
+        if keys.is_empty() {
             return Ok(());
         }
-        let of = self.predicate.as_ref().map_or(String::new(), |predicate| format!(" where {predicate}"));
-        Err(Error::refused(format!(
-            "({}){of} must be unique again for {}, and these are there twice: {}",
-            self.columns.join(", "),
-            self.name,
-            twice.join(", ")
-        ))
-        .with_hint(format!(
-            "delete one of each, for example: SELECT * FROM {} WHERE ({}) = …",
-            plan.relation(),
-            self.expressions.join(", ")
-        )))
+        Err(Error::refused(twice(self, &keys.join(", "))).with_hint(self.delete_one(plan)))
     }
+}
+
+/// How an error says that keys are there twice.
+pub(super) fn twice(key: &Key, keys: &str) -> String {
+    let of = key.predicate.as_ref().map_or(String::new(), |predicate| format!(" where {predicate}"));
+    format!("({}){of} must be unique again for {}, and these are there twice: {keys}", key.columns.join(", "), key.name)
 }
 
 /// A key that exists twice by now cannot be unique again: says which. Where nearly all rows are in the old table only the
@@ -162,13 +183,7 @@ fn body(plan: &Plan, key: &Key, relid: i64) -> String {
         "IF TG_RELID = {relid} THEN PERFORM pg_advisory_xact_lock_shared({relid}); ELSE PERFORM pg_advisory_xact_lock({relid}); END IF;"
     );
     let mine = key.named();
-    let same = key.expressions.iter().zip(&key.operators).enumerate().map(|(n, (theirs, equals))| {
-        match key.nulls_not_distinct {
-            true => format!("({theirs} {equals} m.ebb_k{n} OR ({theirs} IS NULL AND m.ebb_k{n} IS NULL))"),
-            false => format!("{theirs} {equals} m.ebb_k{n}"),
-        }
-    });
-    let same = same.collect::<Vec<_>>().join(" AND ");
+    let same = key.same();
     let stays = key.columns.iter().zip(&key.operators).map(|(column, equals)| {
         let column = Ident::new(column);
         format!("COALESCE(NEW.{column} {equals} OLD.{column}, NEW.{column} IS NULL AND OLD.{column} IS NULL)")

@@ -5,7 +5,7 @@
 SELECT pg_catalog.format('trigger %s is ENABLE %s and would fire for every row that moves back', quote_ident(t.tgname),
                          CASE t.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END) AS what
 FROM pg_catalog.pg_trigger t
-WHERE t.tgrelid = $1::int8::oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R') AND t.tgtype & 12 <> 0 AND t.tgname !~ '^(a_|zz_)?ebb_'
+WHERE t.tgrelid = $1::int8::oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R') AND t.tgtype & 12 <> 0 AND t.tgname !~ '^(!|a_|zz_)?ebb_'
 UNION ALL
 SELECT 'row-level security is forced upon its owner, so what stands in for the unique keys would not see every row'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles r ON r.oid = c.relowner

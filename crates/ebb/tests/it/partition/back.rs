@@ -206,6 +206,53 @@ async fn a_partition_that_gets_its_first_row_meanwhile_is_taken_along() {
 }
 
 #[tokio::test]
+async fn a_key_that_comes_twice_while_the_rollback_waits_stops_it_before_a_name_moves() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    adopt(ebb.engine.database(), &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    ebb.db.execute("INSERT INTO public.t VALUES (1001, '2027-01-05')").await;
+    // Few of them are looked up under the lock; of many most are before it.
+    for many in [0, 2000] {
+        let mut somebody = ebb.client().await;
+        execute(&mut somebody, "BEGIN; SELECT count(*) FROM public.t").await;
+        let back = waits_for_somebody(&ebb).await;
+        ebb.db
+            .execute(&format!(
+                "INSERT INTO public.t SELECT 5000 + n, '2027-01-07' FROM generate_series(1, {many}) n;
+                 INSERT INTO public.t VALUES (77, '2027-01-06')"
+            ))
+            .await;
+        execute(&mut somebody, "COMMIT").await;
+        let error = back.await.unwrap().unwrap_err();
+        assert!(error.is_refused() && error.to_string().contains("these are there twice: (77)"), "{error:?}");
+        assert_eq!(ebb.db.scalar::<String>("SELECT state FROM ebb.adoption").await, "adopted");
+        assert!(ebb.db.scalar::<bool>("SELECT relkind = 'p' FROM pg_class WHERE oid = 'public.t'::regclass").await);
+        let left = "SELECT count(*) FROM pg_trigger WHERE tgname ~ '^a_ebb_fresh'";
+        assert_eq!(ebb.db.scalar::<i64>(left).await, 0, "nobody notes any more");
+        ebb.db.execute("DELETE FROM public.t WHERE id = 77 AND created_at > '2027-01-01' OR id > 5000").await;
+    }
+    assert_eq!(rollback(ebb.engine.database(), "public.t", "test", &mut |_| ()).await.unwrap(), RolledBack::Back(1));
+    let left = "SELECT count(*) FROM pg_class WHERE relname ~ '^ebb_.*_fresh'";
+    assert_eq!(ebb.db.scalar::<i64>(left).await, 0);
+}
+
+#[tokio::test]
+async fn a_rollback_says_which_partition_is_half_out_before_it_begins() {
+    let ebb = Ebb::with(TABLE).await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    adopt(ebb.engine.database(), &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap();
+    let (mut somebody, mut other) = (ebb.client().await, ebb.client().await);
+    execute(&mut somebody, "BEGIN; SELECT count(*) FROM public.t").await;
+    execute(&mut other, "SET statement_timeout = '300ms'").await;
+    let lost = sqlx::raw_sql("ALTER TABLE public.t DETACH PARTITION public.t_2027_01 CONCURRENTLY");
+    assert!(lost.execute(&mut other).await.is_err());
+    execute(&mut somebody, "COMMIT").await;
+    let error = rollback(ebb.engine.database(), "public.t", "test", &mut |_| ()).await.unwrap_err();
+    assert!(error.is_refused() && error.to_string().contains("public.t_2027_01 is on its way out"), "{error:?}");
+    assert!(error.hint().unwrap().contains("ebb partition maintain public.t"), "{error:?}");
+}
+
+#[tokio::test]
 async fn keys_are_looked_for_along_the_indexes_and_nothing_goes_to_the_disk() {
     let ebb = Ebb::with(
         "CREATE TABLE public.t (k text PRIMARY KEY, created_at timestamptz NOT NULL);

@@ -1,9 +1,15 @@
 //! The chore on a table that is partitioned already.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
 use ebb::spine::Status;
 use ebb_testkit::database;
+use tokio::task::JoinHandle;
 
-use crate::harness::{Ebb, execute, run_once};
+use crate::harness::{Ebb, execute, fetch, run_once};
 
 /// A policy `p` on table `public.p` by column `at`.
 fn policy(more: &str) -> String {
@@ -178,6 +184,39 @@ async fn a_detached_partition_stays_as_long_as_stated() {
 }
 
 #[tokio::test]
+async fn in_a_restored_dump_only_the_partition_itself_is_dropped() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nexpired = \"detach\"\ndetached_for = \"7d\""))).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-04-01 00:00:01+00").await;
+    maintain(&ebb).await;
+    // In another cluster its oid is that of somebody else's table.
+    ebb.db
+        .execute(
+            "CREATE TABLE public.invoices (id bigint, at timestamptz, v text); INSERT INTO public.invoices VALUES (1, '2025-01-01');
+             UPDATE ebb.detached SET relid = 'public.invoices'::regclass, home = 'elsewhere'",
+        )
+        .await;
+    ebb.set_clock("2026-04-09 00:00:00+00").await;
+    let runs = maintain(&ebb).await;
+    assert_eq!((runs[0].status, runs[0].rows), (Status::Success, 1), "{runs:?}");
+    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await);
+    assert_eq!(ebb.list("id", "public.invoices").await, "1");
+    // Nor is a table with rows that no partition of those bounds has had.
+    ebb.db
+        .execute(
+            "INSERT INTO ebb.detached (relid, policy, parent, relation, lower_bound, upper_bound, state, detached_at)
+             VALUES ('public.invoices'::regclass, 'p', 'public.p', 'public.invoices', '2026-01-01', '2026-02-01', 'detached', '2026-02-01')",
+        )
+        .await;
+    let runs = maintain(&ebb).await;
+    assert!(runs[0].note.as_ref().unwrap().contains("is not the partition that was taken out"), "{runs:?}");
+    assert_eq!(ebb.list("id", "public.invoices").await, "1");
+}
+
+#[tokio::test]
 async fn a_cancelled_detach_heals() {
     let ebb = partitioned("timestamptz").await;
     ebb.set_clock("2026-02-10 00:00:00+00").await;
@@ -214,6 +253,10 @@ async fn names_of_63_bytes_are_shortened_and_never_collide() {
          CREATE TABLE public.short_2026_05 (mine int)"
     ))
     .await;
+    // The name with its own digits is taken, too, as when a period's second partition was taken out like its first.
+    ebb.db
+        .execute("DO $$ BEGIN EXECUTE format('CREATE TABLE public.%I (mine int)', ebb.partition_name('public.short'::regclass, '2026_05', false)); END $$")
+        .await;
     ebb.set_clock("2026-05-10 00:00:00+00").await;
     let one = |name: &str, table: &str| {
         format!("[[partition]]\nname = \"{name}\"\ntable = \"public.{table}\"\ncolumn = \"at\"\n{MONTHLY}\n")
@@ -677,4 +720,100 @@ async fn one_partition_that_cannot_leave_keeps_no_other_and_an_end_without_end_h
     let mut tx = ebb.engine.database().read().await.unwrap();
     let listed = ebb::partition::list(&mut tx, None).await.unwrap();
     assert_eq!(listed.len(), 2, "{listed:?}");
+}
+
+/// Sessions each of which always has a statement of more than 100 ms under way, until they are told that it is over.
+struct Traffic {
+    over: Arc<AtomicBool>,
+    sessions: Vec<JoinHandle<Duration>>,
+}
+
+impl Traffic {
+    async fn of(ebb: &Ebb, all: &[&'static str]) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut sessions = Vec::new();
+        for &sql in all {
+            let (mut client, over) = (ebb.client().await, over.clone());
+            sessions.push(tokio::spawn(async move {
+                let mut longest = Duration::ZERO;
+                while !over.load(Relaxed) {
+                    let began = Instant::now();
+                    execute(&mut client, sql).await;
+                    longest = longest.max(began.elapsed());
+                }
+                longest
+            }));
+        }
+        Self { over, sessions }
+    }
+
+    /// How long the longest statement of each session took.
+    async fn ends(self) -> Vec<Duration> {
+        self.over.store(true, Relaxed);
+        let mut longest = Vec::new();
+        for session in self.sessions {
+            longest.push(session.await.unwrap());
+        }
+        longest
+    }
+}
+
+#[tokio::test]
+async fn an_expired_partition_leaves_under_steady_traffic_and_nobody_waits_behind_it() {
+    let reads = "SELECT count(*), pg_sleep(0.15 + random() / 5) FROM public.p";
+    for refers in ["", " REFERENCES public.site"] {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE public.site (id int PRIMARY KEY, n int); INSERT INTO public.site VALUES (1, 0);
+             CREATE TABLE public.other (id int);
+             CREATE TABLE public.p (id int, at timestamptz NOT NULL, site int{refers}) PARTITION BY RANGE (at)"
+        ))
+        .await;
+        ebb.set_clock("2026-02-10 00:00:00+00").await;
+        ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\""))).await;
+        maintain(&ebb).await;
+        ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15', 1), (2, '2026-03-15', 1)").await;
+        ebb.set_clock("2026-05-01 00:00:01+00").await;
+        let writes = "UPDATE public.site SET n = n + 1";
+        let elsewhere = "SELECT count(*), pg_sleep(0.12) FROM public.other";
+        let traffic = Traffic::of(&ebb, &[writes, reads, reads, reads, elsewhere, elsewhere]).await;
+        let runs = maintain(&ebb).await;
+        let waited = traffic.ends().await[0];
+        assert!(runs[0].status == Status::Success && runs[0].rows == 2, "{refers}: {runs:?}");
+        assert!(partitions(&ebb).await.starts_with("p_2026_04 "), "both months went");
+        assert!(waited < Duration::from_millis(500), "a writer waited for {waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_detach_that_somebody_else_lost_is_ended_under_steady_traffic_and_gives_way_to_others() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.db.execute("CREATE TABLE public.other (id int)").await;
+    ebb.set_clock("2026-04-10 00:00:00+00").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    let (mut reader, mut other) = (ebb.client().await, ebb.client().await);
+    execute(&mut reader, "BEGIN; SELECT count(*) FROM public.p").await;
+    execute(&mut other, "SET statement_timeout = '300ms'").await;
+    let lost =
+        sqlx::raw_sql("ALTER TABLE public.p DETACH PARTITION public.p_2026_04 CONCURRENTLY").execute(&mut other).await;
+    assert!(lost.is_err());
+    execute(&mut reader, "COMMIT; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM public.other").await;
+    let pid: i32 = fetch(&mut reader, "SELECT pg_backend_pid()").await;
+    let traffic = Traffic::of(&ebb, &["SELECT count(*), pg_sleep(0.15) FROM public.other"; 4]).await;
+    let engine = ebb.another(ebb.db.open());
+    let run = tokio::spawn(async move { run_once(&engine, &["p"]).await });
+    // It waits for whoever still sees it, whatever they look at, and lets who wants the partition itself go first.
+    ebb.until(&format!(
+        "SELECT bool_or({pid} = ANY (pg_blocking_pids(pid))) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE%FINALIZE'"
+    ))
+    .await;
+    let began = Instant::now();
+    execute(&mut other, "SET statement_timeout = '30s'; SELECT count(*) FROM public.p_2026_04").await;
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    execute(&mut reader, "COMMIT").await;
+    let finished = run.await.unwrap().unwrap();
+    assert!(!finished.has_failed(), "{finished:?}");
+    traffic.ends().await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-04-11')").await;
 }

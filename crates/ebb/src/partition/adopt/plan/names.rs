@@ -87,10 +87,30 @@ pub(crate) fn fitting(name: &str, ending: &str) -> String {
     if name.len() + ending.len() <= 63 {
         return format!("{name}{ending}");
     }
-    let digits = digits(name);
-    let mut cut = name.to_owned();
+    // An ending that leaves no room for a name is cut itself; the digits are of all of it then.
+    let whole = format!("{name}{ending}");
+    let (kept, ending) = if ending.len() + 9 < 63 { (name, ending) } else { (whole.as_str(), "") };
+    let mut cut = kept.to_owned();
     while cut.len() + ending.len() + 9 > 63 {
         cut.pop();
     }
-    format!("{cut}_{digits}{ending}")
+    format!("{cut}_{}{ending}", digits(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_fits_however_long_its_ending_is() {
+        let long = "c".repeat(63);
+        for (name, ending) in
+            [("t", format!("_{long}_brin")), (&*long, format!("_{long}")), (&*long, "_history".into())]
+        {
+            let fits = fitting(name, &ending);
+            assert!(fits.len() <= 63 && fits.len() > 20, "{fits}");
+            assert_ne!(fits, fitting(&format!("{name}x"), &ending));
+        }
+        assert_eq!(fitting("t", "_history"), "t_history");
+    }
 }
