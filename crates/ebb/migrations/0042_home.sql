@@ -50,15 +50,3 @@ BEGIN
     RETURN name;
 END
 $$;
-
--- What a split is noted by fires first, and is no change of somebody's.
-DO $$
-BEGIN
-    EXECUTE replace(pg_get_functiondef('ebb.table_portrait(oid, text)'::regprocedure), '^(a_|zz_)?ebb_', '^(!|a_|zz_)?ebb_');
-END
-$$;
-
--- Whether changes were applied to the parts that an older view of the tables may not have: who goes on with a split that was stopped
--- then must wait for those, too.
-ALTER TABLE ebb.split ADD COLUMN applied boolean NOT NULL DEFAULT true;
-ALTER TABLE ebb.split ALTER COLUMN applied SET DEFAULT false;

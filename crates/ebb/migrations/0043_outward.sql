@@ -22,7 +22,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC' A
         FROM pg_policy p WHERE p.polrelid = relation
         UNION ALL
         SELECT format('trigger: %s %s %s', pg_get_triggerdef(t.oid), t.tgenabled, obj_description(t.oid, 'pg_trigger'))
-        FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname !~ '^(a_|zz_)?ebb_'
+        FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname !~ '^(!|a_|zz_)?ebb_'
         UNION ALL
         SELECT format('index: %s %s', pg_get_indexdef(x.indexrelid), obj_description(x.indexrelid, 'pg_class'))
         FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE x.indrelid = relation AND c.relname !~ '^ebb_'

@@ -139,21 +139,6 @@ fn dollar_quote(text: &[char]) -> Option<&[char]> {
     (text[end] == '$' && !text[1].is_ascii_digit()).then_some(&text[..=end])
 }
 
-/// Behind a string in which a backslash takes the next character along.
-fn escaped(text: &[char], mut at: usize) -> usize {
-    while at < text.len() && text[at] != '\'' {
-        at += if text[at] == '\\' { 2 } else { 1 };
-    }
-    (at + 1).min(text.len())
-}
-
-/// `$$`, or `$tag$`, where a string between two of them begins.
-fn dollar_tag(text: &[char]) -> Option<String> {
-    let end = 1 + text[1..].iter().position(|&c| c == '$')?;
-    let is_name = text[1..end].iter().all(|&c| c.is_alphanumeric() || c == '_') && !text.get(1)?.is_ascii_digit();
-    is_name.then(|| text[..=end].iter().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

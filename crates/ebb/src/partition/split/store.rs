@@ -93,18 +93,9 @@ pub(crate) async fn apply(connection: &mut PgConnection, label: &str, at_most: u
         .persistent(false)
         .bind(label)
         .bind(at_most as i32)
-        .fetch_one(&mut *connection)
+        .fetch_one(connection)
         .await?;
-    if applied > 0 {
-        sql!("split_applied").bind(label).bind(true).execute(connection).await?;
-    }
     Ok(applied.max(0) as u64)
-}
-
-/// Nobody sees any more what was there before the last changes were applied.
-pub(crate) async fn outlasted(connection: &mut PgConnection, label: &str) -> Result<()> {
-    sql!("split_applied").bind(label).bind(false).execute(connection).await?;
-    Ok(())
 }
 
 /// A partition that reaches over more than one period.
