@@ -1,6 +1,7 @@
 //! Expressions that people write (`where`, `set`): checked by the server's own parser, never by a copy of it.
 //! Invariants: what gets out of here is one boolean expression over one table, without subqueries, that calls only
-//! immutable or stable functions, and its text means the same under any `search_path`.
+//! immutable or stable functions, none of which is a stranger's, and its text means the same wherever no stranger can
+//! create anything.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -118,13 +119,13 @@ pub async fn question(
     let made = sqlx::query(AssertSqlSafe(view)).persistent(false).execute(&mut *connection).await;
     let read = match made {
         Err(error) => Err(explain(error.into())),
-        Ok(_) => read_question(connection).await,
+        Ok(_) => read_question(connection, relation).await,
     };
     sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_probe; RELEASE SAVEPOINT ebb_probe").execute(connection).await?;
     read
 }
 
-async fn read_question(connection: &mut PgConnection) -> Result<String> {
+async fn read_question(connection: &mut PgConnection, relation: &Relation) -> Result<String> {
     sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *connection).await?;
     let (tree, text): (String, String) = sqlx::query_as(
         "SELECT r.ev_action::text, pg_get_viewdef(r.ev_class) FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
@@ -133,6 +134,7 @@ async fn read_question(connection: &mut PgConnection) -> Result<String> {
     .persistent(false)
     .fetch_one(&mut *connection)
     .await?;
+    refuse_strangers(connection, relation, &tree).await?;
     refuse_volatile(connection, &tree).await?;
     Ok(text.trim_end().trim_end_matches(';').to_owned())
 }
@@ -152,6 +154,25 @@ async fn refuse_volatile(connection: &mut PgConnection, tree: &str) -> Result<bo
             .with_hint("only immutable and stable functions may decide what is deleted")),
         stable => Ok(stable.is_some()),
     }
+}
+
+/// Refuses what somebody put beside the table who has no say over it: it would run with the rights of a node.
+async fn refuse_strangers(connection: &mut PgConnection, relation: &Relation, tree: &str) -> Result<()> {
+    let functions: Vec<i64> = [":funcid ", ":opfuncid ", ":aggfnoid ", ":winfnoid "]
+        .into_iter()
+        .flat_map(|field| numbers_after(tree, field))
+        .collect();
+    let found: Option<(String, String)> = sql!("strange_calls" as (String, String))
+        .bind(relation.to_string())
+        .bind(functions)
+        .bind(numbers_after(tree, ":opno "))
+        .fetch_optional(connection)
+        .await?;
+    let Some((function, owner)) = found else { return Ok(()) };
+    Err(Error::config(format!("it calls {function}, which is {owner}'s, in a schema where others may create"))
+        .with_hint(format!(
+            "name the function that is meant with its schema (pg_catalog.…), or ALTER FUNCTION {function} OWNER TO the table's owner"
+        )))
 }
 
 /// An expression as the server wrote it back.
@@ -176,13 +197,13 @@ async fn probe(connection: &mut PgConnection, relation: &Relation, expression: &
     let checked = sqlx::query(AssertSqlSafe(check)).persistent(false).execute(&mut *connection).await;
     let read = match checked {
         Err(error) => Err(explain(error.into())),
-        Ok(_) => read_back(connection).await,
+        Ok(_) => read_back(connection, relation).await,
     };
     sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_probe; RELEASE SAVEPOINT ebb_probe").execute(connection).await?;
     read
 }
 
-async fn read_back(connection: &mut PgConnection) -> Result<Read> {
+async fn read_back(connection: &mut PgConnection, relation: &Relation) -> Result<Read> {
     sqlx::raw_sql("SET LOCAL search_path = pg_catalog").execute(&mut *connection).await?;
     let (mut tree, text): (String, String) = sqlx::query_as(
         "SELECT conbin::text, pg_get_expr(conbin, conrelid) FROM pg_constraint
@@ -199,6 +220,7 @@ async fn read_back(connection: &mut PgConnection) -> Result<Read> {
         .fetch_all(&mut *connection)
         .await?;
     tree.extend(checks);
+    refuse_strangers(connection, relation, &tree).await?;
     moves |= refuse_volatile(connection, &tree).await?;
     Ok(Read { text, moves, whole_row })
 }

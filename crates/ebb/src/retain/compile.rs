@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::keeper::Surroundings;
-use super::store::rows::{self, Root, SoftDelete, Standing};
+use super::store::rows::{self, Path, Root, SoftDelete, Standing};
 use super::tree::{self, EdgeAction, Tree, Wishes};
 use super::{graph, keeper, store};
 use crate::pg::expression::Change;
@@ -115,8 +115,9 @@ pub(crate) async fn compile_among(
     subjects: &Subjects,
     among: Surroundings<'_>,
 ) -> Result<Compiled> {
-    let (table, tree) = tree_among(connection, policy, subjects, among).await?;
+    let (table, mut tree) = tree_among(connection, policy, subjects, among).await?;
     tree.refuse()?;
+    tree.path = Path::of(&table.relation, &store::closed_schemas(connection, table.oid).await?);
     let (oid, relation) = (table.oid, &table.relation);
     let deleted_at = catalog::column(connection, relation, oid, &subjects.deleted_at).await?;
     if deleted_at.not_null {
@@ -183,6 +184,7 @@ pub(crate) async fn compile_among(
     let attempted = subjects.mirror.attempted.as_ref().map(Ident::new);
     let root = Root {
         relation: relation.clone(),
+        path: tree.path.clone(),
         key,
         deleted_at: deleted_at.name,
         time,

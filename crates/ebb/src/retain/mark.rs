@@ -102,7 +102,7 @@ impl Mark {
     }
 
     async fn enter(&self, batch: &mut Batch) -> Result<()> {
-        rows::bound(batch.connection(), &self.compiled.root.relation).await
+        rows::bound(batch.connection(), &self.compiled.root.path).await
     }
 
     /// Reads the next soft-deleted rows.

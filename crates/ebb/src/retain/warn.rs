@@ -101,7 +101,7 @@ impl Warn {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let size = batch.size.max(1);
-        rows::bound(batch.connection(), &self.compiled.root.relation).await?;
+        rows::bound(batch.connection(), &self.compiled.root.path).await?;
         let (changed, next) = match self.way {
             Way::Settle(after) => self.settle(batch.connection(), after, size).await?,
             Way::First(after) => {

@@ -117,7 +117,7 @@ impl Erase {
         let read = edge.compared(&parent.read);
         let link = (read.as_slice(), edge.parent_columns.as_slice(), edge.child_columns.as_slice());
         let how = (columns.as_slice(), part.budget);
-        let (cut, all) = rows::cut(connection, &child.relation, link, Some(edge), rows, how).await?;
+        let (cut, all) = rows::cut(connection, (&child.relation, &tree.path), link, Some(edge), rows, how).await?;
         if !all {
             return Err(kept(child));
         }
@@ -172,7 +172,8 @@ impl Erase {
         let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
         for edge in between() {
             let how = (edge.nullable.as_slice(), part.budget);
-            let (cut, all) = rows::cut(connection, &root.relation, (&root.read, &key, &key), None, top, how).await?;
+            let (cut, all) =
+                rows::cut(connection, (&root.relation, &tree.path), (&root.read, &key, &key), None, top, how).await?;
             if !all {
                 return Err(kept(root));
             }

@@ -30,6 +30,7 @@ impl Erase {
         rows::savepoint(connection).await?;
         match self.take_late(connection, roots, (horizon, &mut unlinked)).await {
             Ok(taken) => {
+                self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
                 store::late::forget(connection, &opened).await?;
                 let rows: i64 = taken.values().sum();

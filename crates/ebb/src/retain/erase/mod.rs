@@ -154,7 +154,7 @@ impl Erase {
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
-        rows::bound(batch.connection(), &self.compiled.root.relation).await?;
+        rows::bound(batch.connection(), &self.compiled.root.path).await?;
         self.unchanged(batch.connection()).await
     }
 
@@ -410,6 +410,7 @@ impl Erase {
         for (subject, cancelled) in store::forget_events(connection, &self.policy, &ids).await? {
             gone[subject as usize].cancelled = cancelled;
         }
+        tree.path.settle(connection).await?;
         rows::end_savepoint(connection, true).await?;
         for row in taken.copied() {
             gone[row.subject as usize].copied.push(row);

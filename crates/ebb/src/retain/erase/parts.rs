@@ -101,6 +101,7 @@ impl Erase {
         match self.empty(connection, &top, &mut part).await {
             Ok(emptied) => {
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+                self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
                 let rows = self.count_part(connection, &group, part).await?;
                 if !emptied {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use self::order::Walk;
 use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
 use super::keeper::Keeper;
-use super::store::rows::Rows;
+use super::store::rows::{Path, Rows};
 use crate::pg::{Ident, Operators, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
 use crate::{Error, Result};
@@ -31,6 +31,8 @@ pub(crate) struct Tree {
     /// Nodes whose rows go, parents first; tables that refer to each other in a circle go together.
     pub(crate) order: Vec<Vec<usize>>,
     pub(crate) findings: Vec<Finding>,
+    /// Where its statements look names up.
+    pub(crate) path: Path,
 }
 
 /// A table that erasing touches. The first node of a tree is its root.
@@ -458,7 +460,7 @@ impl<'a> Builder<'a> {
         for (at, oid) in self.nodes.clone().into_iter().enumerate() {
             nodes.push(self.make_node(at, oid)?);
         }
-        Ok(Tree { nodes, edges: self.edges, order, findings: self.findings })
+        Ok(Tree { nodes, edges: self.edges, order, findings: self.findings, path: Path::default() })
     }
 
     /// Names a circle whose rows cannot be parted: no column of it may become null before they go.

@@ -1,5 +1,6 @@
 //! What anybody may create in a schema of the path is never run with the rights of a table's owner or of a node.
 
+use super::users;
 use crate::harness::{Ebb, execute};
 
 /// Whoever compares is written down.
@@ -105,4 +106,59 @@ async fn keys_are_compared_by_no_operator_that_somebody_else_made() {
     );
     let path = "SELECT array_to_string(proconfig, ';') FROM pg_proc WHERE proname = 'subject:accts'";
     assert!(ebb.db.scalar::<String>(path).await.contains("search_path=pg_catalog, pg_temp;"));
+}
+
+#[tokio::test]
+async fn functions_that_somebody_else_made_do_not_run_and_triggers_find_what_they_name() {
+    let ebb = Ebb::with(
+        "DO $$ BEGIN CREATE ROLE ebb_app; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+         GRANT CREATE, USAGE ON SCHEMA public TO PUBLIC;
+         CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz, due timestamptz);
+         CREATE TABLE posts (id bigint PRIMARY KEY, user_id bigint REFERENCES users, author text, tag text);
+         CREATE TABLE seen (what text);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (TG_TABLE_NAME || ' ' || TG_WHEN || ' ' || TG_OP); RETURN NULL; END $$;
+         CREATE TRIGGER before BEFORE UPDATE ON posts EXECUTE FUNCTION note();
+         CREATE TRIGGER after AFTER UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION note();
+         CREATE TRIGGER after AFTER UPDATE OF due ON users FOR EACH ROW EXECUTE FUNCTION note();
+         CREATE CONSTRAINT TRIGGER late AFTER DELETE ON users DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+         INSERT INTO users SELECT n FROM generate_series(1, 3) n; INSERT INTO posts SELECT n, n, 'pii', 'pii' FROM generate_series(1, 3) n",
+    )
+    .await;
+    let policy = |tag: &str| {
+        users(&format!(
+            "mirror = {{ due = \"due\" }}\nchildren = [{{ table = \"posts\", column = \"user_id\", action = \"anonymize\", \
+             set = {{ user_id = \"null\", author = \"md5(author)\", tag = \"{tag}\" }} }}]"
+        ))
+    };
+    ebb.apply(&policy("format('gone-%s', id)")).await;
+    let mut app = ebb.client().await;
+    execute(
+        &mut app,
+        "SET ROLE ebb_app; CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
+         CREATE FUNCTION public.format(text, bigint) RETURNS text STABLE LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.ran VALUES (current_user, 'format'); RETURN 'trap'; END $$;
+         CREATE FUNCTION public.added(bigint[], bigint) RETURNS bigint[] LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.ran VALUES (current_user, 'array_agg'); RETURN $1 || $2; END $$;
+         CREATE AGGREGATE public.array_agg(bigint) (sfunc = public.added, stype = bigint[], initcond = '{}');
+         CREATE FUNCTION public.unnest(uuid[]) RETURNS SETOF uuid LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.ran VALUES (current_user, 'unnest'); RETURN QUERY SELECT pg_catalog.unnest($1); END $$;
+         RESET ROLE",
+    )
+    .await;
+    let refused = ebb.try_apply(&policy("format('gone:%s', id)")).await.unwrap_err();
+    assert!(refused.to_string().contains("it calls public.format(text,bigint), which is ebb_app's"), "{refused}");
+    ebb.apply(&policy("pg_catalog.format('gone-%s', id)")).await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id < 3").await;
+    ebb.once("users").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await.as_str(), ebb.list("what", "ran").await.as_str()), ("3", ""));
+    let posts =
+        "SELECT string_agg(tag || ' ' || (author = md5('pii')), ', ' ORDER BY id) FROM posts WHERE user_id IS NULL";
+    assert_eq!(ebb.db.scalar::<String>(posts).await, "gone-1 true, gone-2 true");
+    let seen = "SELECT string_agg(DISTINCT what, ', ' ORDER BY what) FROM seen";
+    assert_eq!(
+        ebb.db.scalar::<String>(seen).await,
+        "posts AFTER UPDATE, posts BEFORE UPDATE, users AFTER DELETE, users AFTER UPDATE"
+    );
 }

@@ -16,7 +16,9 @@ pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
 };
 pub(crate) use meet::meet;
-pub(crate) use session::{apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint};
+pub(crate) use session::{
+    Path, apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint,
+};
 pub(crate) use subjects::{
     Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
     unmirror,
@@ -85,6 +87,7 @@ impl Doomed {
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     pub(crate) relation: Relation,
+    pub(crate) path: Path,
     pub(crate) key: Vec<Column>,
     pub(crate) deleted_at: Ident,
     pub(crate) time: SoftDelete,

@@ -5,23 +5,76 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::Result;
-use crate::pg::{Ident, Relation};
+use crate::pg::{Ident, Literal, Relation};
 use crate::retain::tree::Tree;
 
 /// How long a batch waits for a row that somebody holds; the subject's turn comes again with the next run.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 
+/// Where names without a schema are looked up while a node is at work on users' tables. Invariant: what Ebb sends, people's
+/// expressions among it, is read where nobody can put anything but whom the schema or the table belongs to; triggers find
+/// what they always found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Path {
+    closed: String,
+    /// What triggers know besides, where that is more.
+    triggers: Option<String>,
+}
+
+impl Path {
+    /// The path over a table: its schema and `public`, of which those are given that nobody else can put anything into.
+    pub(crate) fn of(root: &Relation, closed: &[String]) -> Self {
+        let schemas = [root.schema.clone(), Ident::new("public")];
+        let path = |schemas: &mut dyn Iterator<Item = &Ident>| {
+            let schemas: String = schemas.map(|schema| format!("{schema}, ")).collect();
+            format!("pg_catalog, {schemas}pg_temp")
+        };
+        let is_closed = |schema: &&Ident| closed.iter().any(|name| name == schema.as_str());
+        let (all, some) = (path(&mut schemas.iter()), path(&mut schemas.iter().filter(is_closed)));
+        Self { triggers: (all != some).then_some(all), closed: some }
+    }
+
+    /// The condition of a query over rows that its statement changes with which the path of triggers is set before any of them
+    /// fires: by then the statement has been read.
+    pub(super) fn opened(&self) -> String {
+        self.triggers.as_ref().map_or_else(String::new, |path| {
+            format!(" WHERE (SELECT pg_catalog.set_config('search_path', {}, true)) IS NOT NULL", Literal(path))
+        })
+    }
+
+    /// Lets what was put off to the end of the transaction happen now, before a savepoint ends.
+    pub(crate) async fn settle(&self, connection: &mut PgConnection) -> Result<()> {
+        if let Some(path) = &self.triggers {
+            let sql = format!(
+                "SET LOCAL search_path = {path}; SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL search_path = {}",
+                self.closed
+            );
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+        }
+        Ok(())
+    }
+
+    /// What follows every such statement.
+    pub(super) async fn close(&self, connection: &mut PgConnection) -> Result<()> {
+        if self.triggers.is_some() {
+            sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL search_path = {}", self.closed)))
+                .execute(connection)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
 /// workers, whose start takes longer than the look.
 /// Commits wait for the disk: what is said to be erased is.
-/// Triggers of the tables find what they name without a schema; Ebb's own statements name every operator's schema.
-pub(crate) async fn bound(connection: &mut PgConnection, root: &Relation) -> Result<()> {
+pub(crate) async fn bound(connection: &mut PgConnection, path: &Path) -> Result<()> {
     let sql = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
          SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL row_security = off; \
-         SET LOCAL search_path = pg_catalog, {}, public, pg_temp",
+         SET LOCAL search_path = {}",
         LOCK_WAIT.as_millis(),
-        root.schema
+        path.closed
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())

@@ -137,11 +137,15 @@ async fn update(
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
     let sql = format!("UPDATE {} AS n SET {} FROM {} WHERE {}", root.relation, set.join(", "), join.from, join.on);
+    let sql = match root.path.opened() {
+        opened if opened.is_empty() => sql,
+        opened => format!("WITH done AS ({sql} RETURNING 1) SELECT FROM done{opened}"),
+    };
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects);
     let query = of_each.moments.iter().fold(query, |query, moments| query.bind(*moments));
-    of_each.texts.into_iter().fold(query, |query, texts| query.bind(texts)).execute(connection).await?;
-    Ok(())
+    of_each.texts.into_iter().fold(query, |query, texts| query.bind(texts)).execute(&mut *connection).await?;
+    root.path.close(connection).await
 }
 
 /// The value of each subject out of the array at a position.

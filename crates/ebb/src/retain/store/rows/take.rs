@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Join, Rows, Values, among, bind, fetch, join, pick};
+use super::{Doomed, Join, Path, Rows, Values, among, bind, fetch, join, pick};
 use crate::Result;
 use crate::pg::expression::Change;
 use crate::pg::{Ident, Relation};
@@ -81,9 +81,10 @@ pub(crate) async fn delete_through(
         let on = Rows::Go.behind(edge, &among(of, value, 1));
         let sql = format!(
             "WITH gone AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}) {}",
-            whose("gone", (&join, value), "", rows)
+            whose("gone", (&join, value), "", rows, &tree.path)
         );
         let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+        tree.path.close(connection).await?;
         return taken.add(edge.child, &rows);
     }
     let gone = match limit {
@@ -98,18 +99,21 @@ pub(crate) async fn delete_through(
             join.from
         ),
     };
-    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone GROUP BY s");
+    let opened = tree.path.opened();
+    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone{opened} GROUP BY s");
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    tree.path.close(connection).await?;
     taken.add(edge.child, &rows)
 }
 
 /// Whose rows went, where each says the one value (`v`) that it went by; a value that two subjects had counts for the first.
-fn whose(gone: &str, (join, value): (&Join, &Column), what: &str, rows: &str) -> String {
+fn whose(gone: &str, (join, value): (&Join, &Column), what: &str, rows: &str, path: &Path) -> String {
     format!(
         "SELECT p.s, count(*){what}{rows} FROM {gone} AS g JOIN (SELECT p.\"ebb:0\" AS v, min(p.\"ebb:s\") AS s FROM {} \
-         GROUP BY 1) AS p ON {} GROUP BY p.s",
+         GROUP BY 1) AS p ON {}{} GROUP BY p.s",
         join.from,
-        value.operators.same("g.v", "p.v")
+        value.operators.same("g.v", "p.v"),
+        path.opened()
     )
 }
 
@@ -134,13 +138,14 @@ pub(crate) async fn delete_rows(
         if let ([of], [value]) = (key.as_slice(), columns.as_slice()) {
             let on = among(of, value, first);
             parts.push(format!("gone{at} AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row})"));
-            counts.push(whose(&format!("gone{at}"), (&join, value), &format!(", {at}"), rows));
+            counts.push(whose(&format!("gone{at}"), (&join, value), &format!(", {at}"), rows, &tree.path));
         } else {
             parts.push(format!(
                 "gone{at} AS (DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
                 join.from, join.on
             ));
-            counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at} GROUP BY s"));
+            let opened = tree.path.opened();
+            counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at}{opened} GROUP BY s"));
         }
         first += join.arrays + 1;
         binds.push((values, &doomed.subjects));
@@ -151,7 +156,9 @@ pub(crate) async fn delete_rows(
         query = bind(query, values, subjects);
     }
     let mut total = 0;
-    for row in query.fetch_all(connection).await? {
+    let found = query.fetch_all(&mut *connection).await?;
+    tree.path.close(connection).await?;
+    for row in found {
         let at: i32 = row.try_get(2)?;
         total += taken.add(nodes[at as usize].0, std::slice::from_ref(&row))?;
     }
@@ -199,9 +206,11 @@ pub(crate) async fn unlink(
             join.from
         ),
     };
+    let opened = tree.path.opened();
     let sql =
-        format!("WITH changed AS ({changed}) SELECT \"ebb:s\", pg_catalog.count(*), {writers} FROM changed GROUP BY 1");
+        format!("WITH changed AS ({changed}) SELECT \"ebb:s\", count(*), {writers} FROM changed{opened} GROUP BY 1");
     let found = fetch(connection, &sql, &values, &parents.subjects).await?;
+    tree.path.close(connection).await?;
     let mut changed = Changed { rows: taken.add(edge.child, &found)?, ..Changed::default() };
     for row in found {
         if told {
@@ -216,7 +225,7 @@ pub(crate) async fn unlink(
 /// whether all of them are null now.
 pub(crate) async fn cut(
     connection: &mut PgConnection,
-    relation: &Relation,
+    (relation, path): (&Relation, &Path),
     (read, wanted, of): (&[Column], &[Ident], &[Ident]),
     behind: Option<&Edge>,
     rows: &Doomed,
@@ -233,10 +242,12 @@ pub(crate) async fn cut(
         "WITH cut AS (UPDATE {relation} AS d SET {set} FROM (SELECT n.tableoid AS \"ebb:leaf\", n.ctid AS \"ebb:place\" \
          FROM {relation} AS n JOIN {} ON {on} AND ({still}) LIMIT {limit} FOR UPDATE OF n) AS few \
          WHERE d.tableoid = few.\"ebb:leaf\" AND d.ctid = few.\"ebb:place\" RETURNING {null} AS null) \
-         SELECT count(*), COALESCE(bool_and(cut.null), true) FROM cut",
-        join.from
+         SELECT count(*), COALESCE(bool_and(cut.null), true) FROM cut{}",
+        join.from,
+        path.opened()
     );
     let found = fetch(connection, &sql, &values, &rows.subjects).await?;
+    path.close(connection).await?;
     found.first().map_or(Ok((0, true)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
 }
 
