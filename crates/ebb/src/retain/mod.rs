@@ -57,6 +57,7 @@ pub use subject::{
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, list_overrides, set_override, set_override_at};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
+pub(crate) use work::would_start;
 
 use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
