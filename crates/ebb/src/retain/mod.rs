@@ -303,7 +303,7 @@ pub(crate) async fn plan(
 
 /// Policies with subjects that could not be erased: how many, and the last error.
 pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
-    store::stuck(connection, erase::ATTEMPTS).await
+    store::stuck(connection, erase::ATTEMPTS, None).await
 }
 
 /// Policies that are not followed any more and have open deletions, or holds in force: how many of each.

@@ -335,9 +335,13 @@ pub(crate) async fn suspects(
     Ok(sql!("suspects" as (String, String)).bind(i64::from(root)).bind(known).fetch_all(connection).await?)
 }
 
-/// Policies with subjects that are stuck: how many, and the last error.
-pub(crate) async fn stuck(connection: &mut PgConnection, attempts: i32) -> Result<Vec<(String, i64, Option<String>)>> {
-    Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).fetch_all(connection).await?)
+/// Policies with subjects that are stuck, of a tenant or of all: how many, and the last error.
+pub(crate) async fn stuck(
+    connection: &mut PgConnection,
+    attempts: i32,
+    tenant: Option<&str>,
+) -> Result<Vec<(String, i64, Option<String>)>> {
+    Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).bind(tenant).fetch_all(connection).await?)
 }
 
 /// Policies that are not followed any more and have open deletions, or holds in force: how many of each.
