@@ -2,6 +2,8 @@
 //! partition column has inserts refused. Told from the text of its function, which is not run: somebody's trigger can do
 //! anything. What the text does not show, `Stamp::May` says.
 
+use crate::pg::body::{self, Target};
+
 /// What the text shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
@@ -17,7 +19,7 @@ pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) 
         .split_once(" EXECUTE FUNCTION ")
         .is_some_and(|(_, call)| call.contains(&format!("'{column}'")) || call.contains(&format!("('{column},")));
     match language {
-        "plpgsql" => assigned(&words(body), column),
+        "plpgsql" => assigned(body, column),
         // The server's own set no column but the one that they are told.
         "internal" if !argument => Stamp::No,
         "internal" | "c" if argument => Stamp::May("its function is told the column's name"),
@@ -27,78 +29,13 @@ pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) 
     }
 }
 
-/// `NEW.c := …`, `NEW.c = …`, `… INTO …, NEW.c`; or all of NEW at once.
-fn assigned(words: &[String], column: &str) -> Stamp {
-    let mut found = Stamp::No;
-    let word = |at: usize| words.get(at).map_or("", String::as_str);
-    let is_new = |at: usize| word(at) == "new";
-    let is_column = |at: usize| is_new(at) && word(at + 1) == "." && same(word(at + 2), column);
-    for at in 0..words.len() {
-        let begins = at == 0 || matches!(word(at - 1), ";" | "begin" | "then" | "else" | "loop" | ">>");
-        let assigns = |at: usize| matches!(word(at), ":=" | "=");
-        if begins && is_column(at) && assigns(at + 3) {
-            return Stamp::Yes;
-        }
-        if begins && is_new(at) && assigns(at + 1) {
-            found = Stamp::May("its function sets all of the row at once");
-        }
-        if word(at) == "into" && word(at.saturating_sub(1)) != "insert" {
-            let targets = (at + 1..words.len()).take_while(|&at| !matches!(word(at), ";" | "from" | "using" | "where"));
-            for at in targets.filter(|&at| is_new(at)) {
-                if is_column(at) {
-                    return Stamp::Yes;
-                }
-                if word(at + 1) != "." {
-                    found = Stamp::May("its function sets all of the row at once");
-                }
-            }
-        }
+fn assigned(body: &str, column: &str) -> Stamp {
+    let targets: Vec<Target> = body::assigned(&body::words(body)).into_iter().map(|(target, _)| target).collect();
+    match targets.contains(&Target::Column(column.to_owned())) {
+        true => Stamp::Yes,
+        false if targets.contains(&Target::Row) => Stamp::May("its function sets all of the row at once"),
+        false => Stamp::No,
     }
-    found
-}
-
-/// A name as it is written: quoted it is what it is, and without quotes in lower case.
-fn same(written: &str, column: &str) -> bool {
-    written == column || written.strip_prefix('"').is_some_and(|quoted| quoted == column)
-}
-
-/// The words and marks of a PL/pgSQL text, without comments and strings; a quoted name keeps its first quote.
-fn words(body: &str) -> Vec<String> {
-    let text: Vec<char> = body.chars().collect();
-    let (mut words, mut at) = (Vec::new(), 0);
-    let after = |from: usize, end: &str| {
-        let end: Vec<char> = end.chars().collect();
-        (from..text.len()).find(|&at| text[at..].starts_with(&end)).map_or(text.len(), |at| at + end.len())
-    };
-    while at < text.len() {
-        let here: String = text[at..(at + 2).min(text.len())].iter().collect();
-        let c = text[at];
-        if here == "--" {
-            at = after(at, "\n");
-        } else if here == "/*" {
-            at = after(at + 2, "*/");
-        } else if c == '\'' {
-            at = after(at + 1, "'");
-        } else if c == '"' {
-            let end = after(at + 1, "\"");
-            words.push(text[at..end.saturating_sub(1).max(at + 1)].iter().collect());
-            at = end;
-        } else if c.is_alphanumeric() || c == '_' {
-            let end = (at..text.len()).find(|&at| !text[at].is_alphanumeric() && !"_$".contains(text[at]));
-            let end = end.unwrap_or(text.len());
-            words.push(text[at..end].iter().collect::<String>().to_lowercase());
-            at = end;
-        } else if here == ":=" || here == ">>" {
-            words.push(here);
-            at += 2;
-        } else {
-            if !c.is_whitespace() {
-                words.push(c.to_string());
-            }
-            at += 1;
-        }
-    }
-    words
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod late;
 mod life;
 mod mail;
 mod model;
+mod named;
 mod operators;
 mod own_terms;
 mod pair;
