@@ -126,3 +126,17 @@ async fn a_key_of_partitions_between_is_one_of_the_whole_table_when_each_has_it(
     ebb.once("users").await;
     assert_eq!((ebb.list("id", "users").await, ebb.list("day", "visits").await), (String::new(), String::new()));
 }
+
+#[tokio::test]
+async fn a_soft_delete_at_no_time_is_named() {
+    let ebb = Ebb::with(NOTES).await;
+    ebb.apply(&users("")).await;
+    // To many an application `infinity` says that somebody lives.
+    ebb.db
+        .execute("UPDATE users SET deleted_at = 'infinity'; UPDATE users SET deleted_at = '-infinity' WHERE id = 2")
+        .await;
+    let said = told(&ebb).await;
+    assert!(said.contains("1 soft-deleted at -infinity (2)"), "{said}");
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2')").await;
+    assert!(!told(&ebb).await.contains("-infinity"));
+}
