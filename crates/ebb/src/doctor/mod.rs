@@ -13,10 +13,11 @@ mod work;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use sqlx::PgConnection;
 
 use crate::policy::store::{Put, Source};
 use crate::policy::{self, Expire, Policy, Retain, Stored, Wanted};
-use crate::{Engine, Error, Result, pg};
+use crate::{Engine, Error, Result, pg, retain};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -204,7 +205,7 @@ impl Engine {
         let mut tx = self.database().read().await?;
         policy::store::lock(&mut tx).await?;
         let stored = policy::store::find(&mut tx, name).await?;
-        self.check(&mut tx, &stored.policy()?, None).await?;
+        self.may_start(&mut tx, &stored.policy()?).await?;
         // Whoever made it what it is stays its source: a file may go on changing what came from a file.
         let history = policy::store::history(&mut tx, name).await?;
         let before = history.iter().find(|version| version.kind == stored.kind && version.source != "ebb");
@@ -236,9 +237,17 @@ impl Engine {
     /// Whether a policy would be accepted as things are now.
     async fn would_run(&self, stored: &Stored) -> Result<()> {
         let mut tx = self.database().read().await?;
-        let checked = self.check(&mut tx, &stored.policy()?, None).await;
+        let checked = self.may_start(&mut tx, &stored.policy()?).await;
         tx.rollback().await?;
         checked
+    }
+
+    async fn may_start(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+        self.check(connection, policy, None).await?;
+        match policy {
+            Policy::Retain(retain) => retain::would_start(connection, retain).await,
+            _ => Ok(()),
+        }
     }
 }
 

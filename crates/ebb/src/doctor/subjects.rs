@@ -140,5 +140,14 @@ fn astray(astray: retain::Astray, policy: &str) -> Vec<Finding> {
         let fix = "a deletion is closed when it is due; marking finds whoever is soft-deleted under another key";
         findings.push(Finding::warn("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
     }
+    if !astray.undated.is_empty() {
+        let evidence = format!(
+            "{} soft-deleted at -infinity ({}): no term from then on is ever over, and they are not erased",
+            astray.undated.len(),
+            some(&astray.undated)
+        );
+        let fix = format!("write when it was; or ebb delete {policy} ID, which counts from now on");
+        findings.push(Finding::warn("subjects", Some(policy), evidence).fix(Fix::advice(fix)));
+    }
     findings
 }

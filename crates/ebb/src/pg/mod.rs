@@ -1,6 +1,7 @@
 //! Everything that knows PostgreSQL and nothing of duties: connections, names, the catalog, migrations.
 
 pub mod binaries;
+pub(crate) mod body;
 pub mod catalog;
 pub mod embedded;
 pub mod expression;

@@ -7,11 +7,11 @@ use sqlx::PgConnection;
 
 use super::keeper::Surroundings;
 use super::store::rows::{self, Path, Root, SoftDelete, Standing};
-use super::tree::{self, EdgeAction, Tree, Wishes};
+use super::tree::{self, EdgeAction, Marks, Tree, Wishes};
 use super::{graph, keeper, store};
 use crate::pg::expression::Change;
 use crate::pg::{Ident, catalog, expression};
-use crate::policy::{Retain, Subjects};
+use crate::policy::{Mirror, Retain, Subjects};
 use crate::{Error, Result};
 
 /// A policy over subjects, ready for SQL.
@@ -98,8 +98,17 @@ pub(crate) async fn tree_among(
     seeds.extend(children.iter().map(|(oid, _)| *oid));
     let graph = graph::read(connection, &seeds).await?;
     let keepers = keeper::keepers(connection, policy, among).await?;
-    let wishes = Wishes { root: table.oid, children, unnamed: subjects.unnamed, grace: subjects.grace, keepers };
+    let (unnamed, grace, marks) = (subjects.unnamed, subjects.grace, marks(subjects));
+    let wishes = Wishes { root: table.oid, children, unnamed, grace, keepers, marks };
     Ok((table, tree::build(&graph, &wishes)?))
+}
+
+fn marks(subjects: &Subjects) -> Marks<'_> {
+    let status = subjects.status.as_ref().map(|status| status.column.as_str());
+    let soft: Vec<&str> = [subjects.deleted_at.as_str()].into_iter().chain(status).collect();
+    let Mirror { due, notified, attempted, touched } = &subjects.mirror;
+    let mirror = [due, notified, attempted, touched].into_iter().flatten().map(String::as_str);
+    Marks { own: soft.iter().copied().chain(mirror).collect(), soft }
 }
 
 /// Everything that can be wrong with a policy over subjects, by what the database knows.

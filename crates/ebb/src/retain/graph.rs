@@ -27,8 +27,20 @@ pub(crate) struct GraphTable {
     pub(crate) rules: Vec<String>,
     /// A trigger may keep a row as it is that is to be changed.
     pub(crate) updates_hindered: bool,
+    /// Triggers on UPDATE that delete.
     pub(crate) update_triggers: Vec<String>,
+    /// Of the root: all of them, with what they run.
+    pub(crate) written_triggers: Vec<WrittenTrigger>,
     pub(crate) leaves: Vec<GraphLeaf>,
+}
+
+/// A trigger somebody wrote.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct WrittenTrigger {
+    pub(crate) name: String,
+    pub(crate) definition: String,
+    /// Of its function, and of those that it calls.
+    pub(crate) texts: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -227,6 +239,7 @@ impl From<store::TableRow> for GraphTable {
             rules: row.rules,
             updates_hindered: row.updates_hindered,
             update_triggers: row.update_triggers,
+            written_triggers: row.written_triggers.0,
             leaves: Vec::new(),
         }
     }
@@ -235,7 +248,7 @@ impl From<store::TableRow> for GraphTable {
 /// Foreign keys that each partition has for itself become one of the whole table, which remembers who lacks it.
 fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) -> Result<Vec<ForeignKey>> {
     let mut keys: Vec<ForeignKey> = Vec::new();
-    let mut partitions: Vec<Vec<String>> = Vec::new();
+    let mut partitions: Vec<Option<Vec<String>>> = Vec::new();
     for row in rows {
         let on_delete = match row.on_delete.as_str() {
             "a" => OnDelete::NoAction,
@@ -258,24 +271,26 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             missing_in: Vec::new(),
             only_partition: row.parent_partition,
         };
-        let Some(partition) = row.child_partition else {
+        let Some(leaves) = row.child_leaves else {
             keys.push(key);
-            partitions.push(Vec::new());
+            partitions.push(None);
             continue;
         };
         let same = |other: &ForeignKey| {
             (other.child, other.parent, &other.child_columns, &other.parent_columns, other.on_delete)
                 == (key.child, key.parent, &key.child_columns, &key.parent_columns, key.on_delete)
         };
-        match keys.iter().zip(&mut partitions).find(|(other, with)| same(other) && !with.is_empty()) {
-            Some((_, with)) => with.push(partition),
+        let mut of_partitions =
+            keys.iter().zip(&mut partitions).filter_map(|(other, with)| Some((other, with.as_mut()?)));
+        match of_partitions.find(|(other, _)| same(other)) {
+            Some((_, with)) => with.extend(leaves),
             None => {
                 keys.push(key);
-                partitions.push(vec![partition]);
+                partitions.push(Some(leaves));
             }
         }
     }
-    for (key, with) in keys.iter_mut().zip(partitions).filter(|(_, with)| !with.is_empty()) {
+    for (key, with) in keys.iter_mut().zip(partitions).filter_map(|(key, with)| Some((key, with?))) {
         let leaves = tables.get(&key.child).map(|table| table.leaves.as_slice()).unwrap_or_default();
         key.missing_in = leaves.iter().map(|leaf| leaf.label.clone()).filter(|leaf| !with.contains(leaf)).collect();
     }

@@ -59,6 +59,7 @@ pub use subject::{
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
+pub(crate) use work::would_start;
 
 use crate::audit::{Entry, Hash, Moment, SubjectKey};
 use crate::gate;
@@ -313,7 +314,7 @@ pub(crate) async fn plan(
 
 /// Policies with subjects that could not be erased: how many, and the last error.
 pub(crate) async fn stuck(connection: &mut PgConnection) -> Result<Vec<(String, i64, Option<String>)>> {
-    store::stuck(connection, erase::ATTEMPTS).await
+    store::stuck(connection, erase::ATTEMPTS, None).await
 }
 
 /// Policies that are not followed any more and have open deletions, or holds in force: how many of each.

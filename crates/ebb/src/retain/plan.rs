@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::compile::{self, Compiled};
 use super::keeper::Surroundings;
 use super::store::rows::{self, Terms};
-use super::tree::{Finding, ShapeEdge};
+use super::tree::{Finding, Shape, ShapeEdge};
 use super::{look, path, store};
 use crate::audit::Moment;
 use crate::policy::{Retain, Subjects, Term};
@@ -91,8 +91,7 @@ pub(crate) async fn plan(
     let approved = if among.installed { store::approved(connection, name).await? } else { None };
     let unapproved = approved.map(|approved| approved.differences(&shape)).unwrap_or_default();
     let mut findings = tree.findings.clone();
-    findings
-        .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
+    findings.extend(suspects(connection, policy, &shape).await?);
     findings.extend(path::unseen(connection, &table).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
     let refused = tree.refuse().is_err();
@@ -249,14 +248,22 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
 }
 
 /// Tables that look as if they shared the subjects' ids without a foreign key.
-async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &[String]) -> Result<Vec<Finding>> {
+async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &Shape) -> Result<Vec<Finding>> {
     let table = super::work::table(connection, policy).await?;
     let found = store::suspects(connection, table.oid, known).await?;
+    let stay = |suspect: &str| match known.tables.iter().any(|known| known.table == suspect) {
+        true => "rows that only it leads to stay",
+        false => "its rows stay",
+    };
     Ok(found
         .into_iter()
         .map(|(suspect, column)| Finding {
             refuses: false,
-            message: format!("its column {column} looks like an id of {}, and no foreign key says so: its rows stay", table.relation.label()),
+            message: format!(
+                "its column {column} looks like an id of {}, and no foreign key says so: {}",
+                table.relation.label(),
+                stay(&suspect)
+            ),
             fix: Some(format!(
                 "if they belong to a subject: children = [{{ table = {suspect:?}, column = {column:?}, references = …, action = … }}]"
             )),

@@ -85,8 +85,8 @@ pub async fn report(
         erased: store::report_erased(connection, since, until, tenant).await?,
         premature: store::report_premature(connection, since, until, tenant).await?,
         asked: store::report_asked(connection, since, until, tenant).await?,
-        below_default: store::report_below_default(connection).await?,
-        failed: store::stuck(connection, super::erase::ATTEMPTS)
+        below_default: store::report_below_default(connection, tenant).await?,
+        failed: store::stuck(connection, super::erase::ATTEMPTS, tenant)
             .await?
             .into_iter()
             .map(|(policy, count, _)| (policy, count))

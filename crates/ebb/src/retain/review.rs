@@ -142,7 +142,8 @@ async fn review(batch: &mut Batch) -> Result<()> {
     let (since, until) = store::review_since(connection).await?;
     let premature = store::report_premature(connection, since, until, None).await?;
     let erased: i64 = store::report_erased(connection, since, until, None).await?.iter().map(|of| of.subjects).sum();
-    let stuck: i64 = store::stuck(connection, super::erase::ATTEMPTS).await?.iter().map(|(_, count, _)| count).sum();
+    let stuck: i64 =
+        store::stuck(connection, super::erase::ATTEMPTS, None).await?.iter().map(|(_, count, _)| count).sum();
     store::note_premature(connection, &premature).await?;
     store::note_review(connection, (since, until), erased, premature.len() as i64, stuck).await?;
     for found in &premature {
@@ -220,7 +221,7 @@ impl Chore for Review {
 /// Keeps the gauges fresh: subjects that are stuck, erasures before their time.
 pub(crate) async fn observe(database: &Database) -> Result<()> {
     let mut tx = database.read().await?;
-    let stuck = store::stuck(&mut tx, super::erase::ATTEMPTS).await?;
+    let stuck = store::stuck(&mut tx, super::erase::ATTEMPTS, None).await?;
     for policy in store::subject_policies(&mut tx).await? {
         let count = stuck.iter().find(|(name, ..)| *name == policy).map_or(0, |(_, count, _)| *count);
         metrics::stuck(&policy, count.unsigned_abs());

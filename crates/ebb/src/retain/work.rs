@@ -83,6 +83,13 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str, compil
     .with_hint("look at it with `ebb plan`, and approve it with `ebb apply`"))
 }
 
+/// Whether a node would begin a run of a policy: it can be compiled, and its tree is the approved one.
+pub(crate) async fn would_start(connection: &mut PgConnection, policy: &Retain) -> Result<()> {
+    let Some(subjects) = policy.subjects() else { return Ok(()) };
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    approved(connection, policy.name.as_str(), &compiled).await
+}
+
 impl RetainWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let compiled = compile::compile(connection, &self.policy, &self.subjects).await?;

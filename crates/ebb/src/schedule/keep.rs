@@ -31,8 +31,8 @@ async fn drop_one(station: &Station, term: Term) -> Result<bool> {
     let guard = Guard { statement: Duration::from_secs(60), ..Guard::default() };
     let mut tx = station.shared.database.begin(guard).await?;
     let dropped = match store::drop_history(&mut tx, term).await {
-        // Somebody reads the history: the next time will do.
-        Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01")) => return Ok(false),
+        // Somebody reads the history, or another node has just dropped that day: the next time will do.
+        Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "42P01")) => return Ok(false),
         dropped => dropped?,
     };
     let Some(partition) = dropped.partition else { return Ok(false) };

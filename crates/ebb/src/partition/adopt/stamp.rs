@@ -2,6 +2,8 @@
 //! partition column has inserts refused. Told from the text of its function, which is not run: somebody's trigger can do
 //! anything. What the text does not show, `Stamp::May` says.
 
+use crate::pg::body::{self, Target};
+
 /// What the text shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
@@ -17,7 +19,7 @@ pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) 
         .split_once(" EXECUTE FUNCTION ")
         .is_some_and(|(_, call)| call.contains(&format!("'{column}'")) || call.contains(&format!("('{column},")));
     match language {
-        "plpgsql" => words(body)
+        "plpgsql" => body::words(body)
             .map_or(Stamp::May("its function has a text that Ebb cannot read"), |words| assigned(&words, column)),
         // The server's own set no column but the one that they are told.
         "internal" if !argument => Stamp::No,
@@ -28,115 +30,13 @@ pub(crate) fn stamp(language: &str, body: &str, definition: &str, column: &str) 
     }
 }
 
-/// `NEW.c := …`, `NEW.c = …`, `… INTO …, NEW.c`; or all of NEW at once.
 fn assigned(words: &[String], column: &str) -> Stamp {
-    let mut found = Stamp::No;
-    let word = |at: usize| words.get(at).map_or("", String::as_str);
-    let is_new = |at: usize| word(at) == "new";
-    let is_column = |at: usize| is_new(at) && word(at + 1) == "." && same(word(at + 2), column);
-    for at in 0..words.len() {
-        let begins = at == 0 || matches!(word(at - 1), ";" | "begin" | "then" | "else" | "loop" | ">>");
-        let assigns = |at: usize| matches!(word(at), ":=" | "=");
-        if begins && is_column(at) && assigns(at + 3) {
-            return Stamp::Yes;
-        }
-        if begins && is_new(at) && assigns(at + 1) {
-            found = Stamp::May("its function sets all of the row at once");
-        }
-        if word(at) == "into" && word(at.saturating_sub(1)) != "insert" {
-            for at in targets(words, at + 1).into_iter().filter(|&at| is_new(at)) {
-                if is_column(at) {
-                    return Stamp::Yes;
-                }
-                if word(at + 1) != "." {
-                    found = Stamp::May("its function sets all of the row at once");
-                }
-            }
-        }
+    let targets: Vec<Target> = body::assigned(words).into_iter().map(|(target, _)| target).collect();
+    match targets.contains(&Target::Column(column.to_owned())) {
+        true => Stamp::Yes,
+        false if targets.contains(&Target::Row) => Stamp::May("its function sets all of the row at once"),
+        false => Stamp::No,
     }
-    found
-}
-
-/// Where each variable of a list after INTO begins; what is not joined to it by a comma is read, not set.
-fn targets(words: &[String], from: usize) -> Vec<usize> {
-    let is = |at: usize, mark: &str| words.get(at).is_some_and(|word| word == mark);
-    let mut at = if is(from, "strict") { from + 1 } else { from };
-    let mut found = vec![at];
-    loop {
-        at += 1;
-        while is(at, ".") {
-            at += 2;
-        }
-        if !is(at, ",") {
-            return found;
-        }
-        at += 1;
-        found.push(at);
-    }
-}
-
-/// A name as it is written: quoted it is what it is, and without quotes in lower case.
-fn same(written: &str, column: &str) -> bool {
-    written == column || written.strip_prefix('"').is_some_and(|quoted| quoted == column)
-}
-
-/// The words and marks of a PL/pgSQL text, without comments and strings; a quoted name keeps its first quote. None where
-/// something has no end: the server has read it otherwise.
-fn words(body: &str) -> Option<Vec<String>> {
-    let text: Vec<char> = body.chars().collect();
-    let (mut words, mut at) = (Vec::new(), 0);
-    let after =
-        |from: usize, end: &[char]| (from..text.len()).find(|&at| text[at..].starts_with(end)).map(|at| at + end.len());
-    while at < text.len() {
-        let here: String = text[at..(at + 2).min(text.len())].iter().collect();
-        let c = text[at];
-        if here == "--" {
-            at = after(at, &['\n']).unwrap_or(text.len());
-        } else if here == "/*" {
-            at = after(at + 2, &['*', '/'])?;
-        } else if here.eq_ignore_ascii_case("e'") {
-            at = after_escaped(&text, at + 2)?;
-        } else if c == '\'' {
-            at = after(at + 1, &['\''])?;
-        } else if let Some(tag) = dollar_quote(&text[at..]) {
-            at = after(at + tag.len(), tag)?;
-        } else if c == '"' {
-            let end = after(at + 1, &['"'])?;
-            words.push(text[at..end - 1].iter().collect());
-            at = end;
-        } else if c.is_alphanumeric() || c == '_' {
-            let end = (at..text.len()).find(|&at| !text[at].is_alphanumeric() && !"_$".contains(text[at]));
-            let end = end.unwrap_or(text.len());
-            words.push(text[at..end].iter().collect::<String>().to_lowercase());
-            at = end;
-        } else if here == ":=" || here == ">>" {
-            words.push(here);
-            at += 2;
-        } else {
-            if !c.is_whitespace() {
-                words.push(c.to_string());
-            }
-            at += 1;
-        }
-    }
-    Some(words)
-}
-
-/// Where a string ends in which a backslash takes the next character along, and a quote another one.
-fn after_escaped(text: &[char], mut at: usize) -> Option<usize> {
-    loop {
-        match (text.get(at)?, text.get(at + 1)) {
-            ('\\', _) | ('\'', Some('\'')) => at += 2,
-            ('\'', _) => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
-}
-
-/// The mark that a string in dollar quotes begins with, and ends with.
-fn dollar_quote(text: &[char]) -> Option<&[char]> {
-    let end = text.strip_prefix(&['$'])?.iter().position(|c| !c.is_alphanumeric() && *c != '_')? + 1;
-    (text[end] == '$' && !text[1].is_ascii_digit()).then_some(&text[..=end])
 }
 
 #[cfg(test)]

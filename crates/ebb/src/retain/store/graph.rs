@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use crate::retain::graph::GraphIndex;
+use crate::retain::graph::{GraphIndex, WrittenTrigger};
 use crate::{Result, sql};
 
 #[derive(sqlx::FromRow)]
@@ -20,6 +20,7 @@ pub(crate) struct TableRow {
     pub(crate) rules: Vec<String>,
     pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
+    pub(crate) written_triggers: Json<Vec<WrittenTrigger>>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -27,7 +28,7 @@ pub(crate) struct KeyRow {
     pub(crate) name: String,
     pub(crate) child: i64,
     pub(crate) parent: i64,
-    pub(crate) child_partition: Option<String>,
+    pub(crate) child_leaves: Option<Vec<String>>,
     pub(crate) parent_partition: Option<String>,
     pub(crate) on_delete: String,
     pub(crate) deferrable: bool,

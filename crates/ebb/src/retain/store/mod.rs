@@ -35,7 +35,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
-use super::tree::Tree;
+use super::tree::{Shape, Tree};
 use crate::audit::{Hash, Moment};
 use crate::{Result, sql};
 
@@ -376,17 +376,22 @@ pub(crate) async fn due_ids(connection: &mut PgConnection, policy: &str, limit: 
     Ok(sql!("due_ids" scalar String).bind(policy).bind(limit as i64).fetch_all(connection).await?)
 }
 
-pub(crate) async fn suspects(
-    connection: &mut PgConnection,
-    root: u32,
-    known: &[String],
-) -> Result<Vec<(String, String)>> {
-    Ok(sql!("suspects" as (String, String)).bind(i64::from(root)).bind(known).fetch_all(connection).await?)
+/// Columns that look like ids of the root, and through which its tree does not lead.
+pub(crate) async fn suspects(connection: &mut PgConnection, root: u32, known: &Shape) -> Result<Vec<(String, String)>> {
+    let tables: Vec<&str> = known.tables.iter().map(|table| table.table.as_str()).collect();
+    let columns = known.edges.iter().flat_map(|edge| edge.columns.iter().map(|name| (edge.table.as_str(), name)));
+    let (of, columns): (Vec<&str>, Vec<&String>) = columns.unzip();
+    let query = sql!("suspects" as (String, String)).bind(i64::from(root)).bind(tables).bind(of).bind(columns);
+    Ok(query.fetch_all(connection).await?)
 }
 
-/// Policies with subjects that are stuck: how many, and the last error.
-pub(crate) async fn stuck(connection: &mut PgConnection, attempts: i32) -> Result<Vec<(String, i64, Option<String>)>> {
-    Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).fetch_all(connection).await?)
+/// Policies with subjects that are stuck, of a tenant or of all: how many, and the last error.
+pub(crate) async fn stuck(
+    connection: &mut PgConnection,
+    attempts: i32,
+    tenant: Option<&str>,
+) -> Result<Vec<(String, i64, Option<String>)>> {
+    Ok(sql!("stuck" as (String, i64, Option<String>)).bind(attempts).bind(tenant).fetch_all(connection).await?)
 }
 
 /// Policies that are not followed any more and have open deletions, or holds in force: how many of each.

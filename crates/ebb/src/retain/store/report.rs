@@ -105,8 +105,11 @@ pub(crate) async fn report_asked(
     Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
 }
 
-pub(crate) async fn report_below_default(connection: &mut PgConnection) -> Result<Vec<(String, String, String)>> {
-    Ok(sql!("report_below_default" as (String, String, String)).fetch_all(connection).await?)
+pub(crate) async fn report_below_default(
+    connection: &mut PgConnection,
+    tenant: Option<&str>,
+) -> Result<Vec<(String, String, String)>> {
+    Ok(sql!("report_below_default" as (String, String, String)).bind(tenant).fetch_all(connection).await?)
 }
 
 pub(crate) async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<(String, Vec<u8>, Moment)>> {

@@ -5,6 +5,7 @@
 mod choice;
 mod order;
 mod shape;
+mod triggers;
 
 pub use shape::{Shape, ShapeEdge, ShapeTable};
 
@@ -51,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) subjects_of: Option<String>,
     /// Triggers that run for rows that go.
     pub(crate) triggers: Vec<String>,
+    /// Triggers that delete when rows are changed that stay, or before they go.
+    pub(crate) destroyers: Vec<String>,
     /// A trigger may keep a row as it is that is to be changed.
     pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
@@ -161,6 +164,14 @@ pub(crate) struct Wishes<'a> {
     pub(crate) unnamed: Unnamed,
     pub(crate) grace: Term,
     pub(crate) keepers: Vec<Keeper>,
+    pub(crate) marks: Marks<'a>,
+}
+
+/// Columns of the root that say that it is soft-deleted, and all that are written because of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Marks<'a> {
+    pub(crate) soft: Vec<&'a str>,
+    pub(crate) own: Vec<&'a str>,
 }
 
 /// Makes the tree. Whatever stands in its way is in its findings.
@@ -458,7 +469,8 @@ impl<'a> Builder<'a> {
         }
         let mut nodes = Vec::new();
         for (at, oid) in self.nodes.clone().into_iter().enumerate() {
-            nodes.push(self.make_node(at, oid)?);
+            let circle = order.iter().find(|component| component.contains(&at));
+            nodes.push(self.make_node(at, oid, circle.map_or(&[][..], Vec::as_slice))?);
         }
         Ok(Tree { nodes, edges: self.edges, order, findings: self.findings, path: Path::default() })
     }
@@ -487,7 +499,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn make_node(&mut self, at: usize, oid: u32) -> Result<Node> {
+    fn make_node(&mut self, at: usize, oid: u32, circle: &[usize]) -> Result<Node> {
         let table = self.graph.tables.get(&oid).cloned().ok_or_else(|| Error::failed("a table vanished"))?;
         let relation = table.relation.clone();
         let doomed = self.doomed.contains(&oid);
@@ -529,12 +541,6 @@ impl<'a> Builder<'a> {
             let fix = format!("DROP RULE {} ON {relation}; a trigger can do the same", Ident::new(rule));
             self.refuse(&relation, message, Some(fix));
         }
-        if doomed && !table.delete_triggers.is_empty() {
-            let names = table.delete_triggers.join(", ");
-            let message =
-                format!("trigger {names} runs for every row that goes; what it does elsewhere is in no count");
-            self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
-        }
         if at == 0 && self.edges.iter().any(|edge| edge.child == 0 && edge.action == EdgeAction::Delete) {
             let message =
                 "subjects hang on each other: one goes only when all that would go along with it may go as well";
@@ -542,16 +548,9 @@ impl<'a> Builder<'a> {
             let (table, message, fix) = (relation.label(), message.to_owned(), Some(fix.to_owned()));
             self.findings.push(Finding { refuses: false, table, message, fix });
         }
-        if at == 0 && !table.update_triggers.is_empty() {
-            let names = table.update_triggers.join(", ");
-            let message = format!(
-                "trigger {names} deletes rows when a row is updated: what a restore needs may be gone after a soft delete"
-            );
-            self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
-        }
-        let (tuples, triggers) = (table.tuples(), if doomed { table.delete_triggers.clone() } else { Vec::new() });
-        let updates_hindered = table.updates_hindered;
-        Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, updates_hindered, tuples })
+        let (triggers, destroyers) = self.triggers(at, &table, circle);
+        let (tuples, updates_hindered) = (table.tuples(), table.updates_hindered);
+        Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, destroyers, updates_hindered, tuples })
     }
 
     /// Strongly connected components of the doomed tables, parents first (Tarjan).

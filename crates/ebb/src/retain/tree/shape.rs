@@ -1,5 +1,7 @@
 //! A tree as people approve it: what is stored with the policy, compared with what the catalog says later, and told in words.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{Edge, Tree};
@@ -14,7 +16,14 @@ impl Tree {
             .map(|node| ShapeTable {
                 table: node.relation.label(),
                 erased: node.doomed,
-                triggers: node.triggers.clone(),
+                triggers: node
+                    .triggers
+                    .iter()
+                    .chain(&node.destroyers)
+                    .cloned()
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect(),
             })
             .collect();
         let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
@@ -59,7 +68,7 @@ pub struct ShapeTable {
     pub table: String,
     /// Whether rows of it go.
     pub erased: bool,
-    /// What somebody lets happen when they do.
+    /// What somebody lets happen when they do, or destroys when they change.
     pub triggers: Vec<String>,
 }
 

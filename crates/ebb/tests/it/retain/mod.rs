@@ -12,6 +12,7 @@ mod late;
 mod life;
 mod mail;
 mod model;
+mod named;
 mod operators;
 mod own_terms;
 mod pair;

@@ -1,6 +1,8 @@
 //! The weekly review: whether anything was erased before its time, and what each tenant takes.
 
 use ebb::audit::Moment;
+use ebb::policy::Term;
+use ebb::retain::OverrideChange;
 
 use super::{SHOP, users};
 use crate::harness::Ebb;
@@ -139,4 +141,36 @@ async fn the_check_and_the_engine_agree_on_every_calendar() {
     assert!(found.iter().all(|name| name == "early"), "{found:?}");
     let forged = "SELECT count(*) FROM ebb.audit WHERE by_name = 'early'";
     assert_eq!(found.len() as i64, ebb.db.scalar::<i64>(forged).await);
+}
+
+#[tokio::test]
+async fn a_tenants_report_says_nothing_of_others() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shorter = OverrideChange::Set {
+        retention: Some(Term::days(60)),
+        warn_before: None,
+        texts: Default::default(),
+        enabled: true,
+    };
+    for tenant in ["t0", "t1"] {
+        ebb::retain::set_override(&mut tx, "users", tenant, &shorter, false, "test").await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    ebb.db
+        .execute(
+            "SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 6) n;
+             UPDATE ebb.deletion SET state = 'failed' WHERE tenant IN ('t1', 't2')",
+        )
+        .await;
+    for (tenant, below, failed) in [("t0", 1, 0), ("t1", 1, 2), ("t2", 0, 2)] {
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        let report = ebb::retain::report(&mut tx, None, None, Some(tenant)).await.unwrap();
+        assert!(report.below_default.iter().all(|(_, of, _)| of == tenant), "{:?}", report.below_default);
+        assert_eq!(report.below_default.len(), below);
+        assert_eq!(report.failed.iter().map(|(_, count)| count).sum::<i64>(), failed, "{tenant}");
+    }
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let report = ebb::retain::report(&mut tx, None, None, None).await.unwrap();
+    assert_eq!((report.below_default.len(), report.failed[0].1), (2, 4));
 }

@@ -27,7 +27,7 @@ pub(crate) use take::{
     Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink, written_by,
 };
 pub(crate) use tenant::has_tenant;
-pub(crate) use unmarked::{Terms, later, unmarked, unmarked_by_day};
+pub(crate) use unmarked::{Terms, later, undated, unmarked, unmarked_by_day};
 
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};

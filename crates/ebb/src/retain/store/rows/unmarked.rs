@@ -114,6 +114,18 @@ pub(crate) async fn unmarked(
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
 }
 
+/// Those who are soft-deleted at no time, at most so many, within two seconds. What is `infinity` lives, by many an application.
+pub(crate) async fn undated(connection: &mut PgConnection, root: &Root, limit: u64) -> Result<Vec<String>> {
+    sqlx::raw_sql("SET LOCAL statement_timeout = '2s'").execute(&mut *connection).await?;
+    let sql = format!(
+        "SELECT {} FROM {} AS n WHERE n.{} OPERATOR(pg_catalog.=) '-infinity' LIMIT {limit}",
+        id_sql(&root.key, "n"),
+        root.relation,
+        root.deleted_at
+    );
+    Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
+}
+
 /// How many fall due on each of the days after a moment, within five seconds; day 0 is what is due by then.
 pub(crate) async fn unmarked_by_day(
     connection: &mut PgConnection,

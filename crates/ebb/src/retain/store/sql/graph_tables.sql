@@ -71,7 +71,14 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
              WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D' AND t.tgfoid IN (SELECT trigger FROM destroys)
                AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
-             ORDER BY 1) AS update_triggers
+             ORDER BY 1) AS update_triggers,
+       -- Of the first table of $1 every trigger on UPDATE: how it was made, and the texts of all that it runs.
+       COALESCE((SELECT jsonb_agg(jsonb_build_object('name', t.tgname, 'definition', pg_catalog.pg_get_triggerdef(t.oid),
+                     'texts', ARRAY(SELECT written.text FROM called JOIN written ON written.oid = called.oid
+                                    WHERE called.trigger = t.tgfoid ORDER BY written.oid)) ORDER BY t.tgname)
+                 FROM pg_catalog.pg_trigger t
+                 WHERE c.oid = ($1::int8[])[1]::oid AND NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D' AND t.tgparentid = 0
+                   AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))), '[]') AS written_triggers
 FROM (SELECT DISTINCT oid FROM reached) reached
 JOIN pg_catalog.pg_class c ON c.oid = reached.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

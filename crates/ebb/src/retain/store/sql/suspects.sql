@@ -1,6 +1,7 @@
--- Tables outside a tree ($2: its tables) with a column that is called like an id of the root ($1) and could be one by its type:
--- user_id, "userId" or author_user_id for users, or the same primary key in a table called user_…. A number of another size and a text are
--- ids too; of a key of several columns it may be any. Expects pg_attribute; read only.
+-- Columns that are called like an id of the root ($1) and could be one by their type, that no edge of its tree ($3 tables, $4 columns)
+-- has: user_id, "userId" or author_user_id for users, company_id for companies; or, in a table outside the tree ($2: its tables), the
+-- same primary key in a table called user_…. A number of another size and a text are ids too; of a key of several columns it may be any.
+-- Expects pg_attribute; read only.
 WITH keys AS (
     SELECT i.indrelid, array_agg(a.attname::text ORDER BY k.at) AS names
     FROM pg_catalog.pg_index i
@@ -9,27 +10,31 @@ WITH keys AS (
     WHERE i.indisprimary AND k.at <= i.indnkeyatts
     GROUP BY 1
 ), root AS (
-    SELECT c.oid, c.relname::text AS name, regexp_replace(c.relname, '(?<=[^s])s$', '') AS one, keys.names AS key,
-           array_agg(a.atttypid) AS types, array_agg(t.typcategory) AS categories
+    -- What it is called, and what one of it may be called.
+    SELECT c.oid, keys.names AS key, array_agg(a.atttypid) AS types, array_agg(t.typcategory) AS categories,
+           ARRAY[c.relname::text, regexp_replace(c.relname, '(?<=[^s])s$', ''), regexp_replace(c.relname, 'ies$', 'y'),
+                 regexp_replace(c.relname, '(s|x|z|ch|sh)es$', '\1')] AS called
     FROM pg_catalog.pg_class c
     JOIN keys ON keys.indrelid = c.oid
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY (keys.names)
     JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     WHERE c.oid = $1::int8::oid
-    GROUP BY 1, 2, 3, 4
-), called AS (
-    SELECT root.*, lower(replace(root.one, '_', '')) || 'id' AS one_id, lower(replace(root.name, '_', '')) || 'id' AS name_id FROM root
+    GROUP BY 1, 2
 )
 SELECT n.nspname || '.' || c.relname AS suspect, a.attname::text
-FROM called root
+FROM root
 JOIN pg_catalog.pg_attribute a ON a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'ebb', 'ebb_sandbox')
-CROSS JOIN LATERAL (SELECT lower(replace(a.attname, '_', '')) AS called) norm
-WHERE c.oid <> root.oid AND n.nspname || '.' || c.relname <> ALL ($2)
+WHERE c.oid <> root.oid
   AND (a.atttypid = ANY (root.types) OR t.typcategory = 'S' OR (t.typcategory = 'N' AND 'N' = ANY (root.categories)))
-  AND (right(norm.called, length(root.one_id)) = root.one_id OR right(norm.called, length(root.name_id)) = root.name_id
-       OR (a.attname = root.key[cardinality(root.key)] AND c.relname ~ ('^' || root.one || 's?_')
-           AND EXISTS (SELECT FROM keys WHERE keys.indrelid = c.oid AND keys.names = root.key)))
+  AND EXISTS (SELECT FROM unnest(root.called) AS one (name)
+              CROSS JOIN LATERAL (SELECT lower(replace(one.name, '_', '')) || 'id' AS name) AS id
+              WHERE right(lower(replace(a.attname, '_', '')), length(id.name)) = id.name
+                 OR (a.attname = root.key[cardinality(root.key)] AND starts_with(c.relname, one.name || '_')
+                     AND n.nspname || '.' || c.relname <> ALL ($2)
+                     AND EXISTS (SELECT FROM keys WHERE keys.indrelid = c.oid AND keys.names = root.key)))
+  AND NOT EXISTS (SELECT FROM unnest($3::text[], $4::text[]) AS edge (relation, name)
+                  WHERE edge.relation = n.nspname || '.' || c.relname AND edge.name = a.attname)
 ORDER BY 1, 2
