@@ -224,11 +224,14 @@ impl<'a> Builder<'a> {
     /// Whether a doomed table has foreign keys that were not looked at yet.
     fn unfollowed(&self, table: u32) -> bool {
         self.doomed.contains(&table)
-            && self
-                .graph
-                .keys
-                .iter()
-                .any(|key| key.parent == table && !self.edges.iter().any(|edge| self.is(edge, key)))
+            && self.graph.keys.iter().any(|key| {
+                key.parent == table && !self.declared(key) && !self.edges.iter().any(|edge| self.is(edge, key))
+            })
+    }
+
+    /// A foreign key that not all partitions have is declared as a link over the whole table, which is an edge already.
+    fn declared(&self, key: &ForeignKey) -> bool {
+        !key.missing_in.is_empty() && self.named(key).is_some_and(|(_, link)| !link.references.is_empty())
     }
 
     fn is(&self, edge: &Edge, key: &ForeignKey) -> bool {
@@ -334,12 +337,10 @@ impl<'a> Builder<'a> {
             let message = format!("foreign key {} refers to the one partition {partition}", key.name);
             self.refuse(&child, message, Some("let it refer to the whole table".into()));
         }
+        if self.declared(key) {
+            return Ok(());
+        }
         if !key.missing_in.is_empty() {
-            if let Some((_, link)) = named
-                && !link.references.is_empty()
-            {
-                return Ok(()); // declared as a link over the whole table
-            }
             let lacking = key.missing_in.join(", ");
             let message =
                 format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
