@@ -25,7 +25,7 @@ pub(crate) struct GraphTable {
     pub(crate) delete_triggers: Vec<String>,
     /// Rules that make something else of a deletion or a change.
     pub(crate) rules: Vec<String>,
-    /// A trigger may keep a row as it is that is to be changed.
+    /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
     pub(crate) leaves: Vec<GraphLeaf>,
@@ -68,6 +68,11 @@ pub(crate) enum OnDelete {
 }
 
 impl OnDelete {
+    /// It deletes or changes rows that refer to one that goes, by itself.
+    pub(crate) fn acts(self) -> bool {
+        matches!(self, Self::Cascade | Self::SetNull | Self::SetDefault)
+    }
+
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::NoAction => "NO ACTION",

@@ -271,7 +271,7 @@ impl Erase {
         part: &mut Part,
     ) -> Result<()> {
         let tree = &self.compiled.tree;
-        let gone = rows::delete_rows(connection, tree, rows, &mut part.taken).await?;
+        let gone = self.delete_rows(connection, tree, rows, &mut part.taken).await?;
         if gone == 0 {
             return Err(kept(&tree.nodes[rows[0].0]));
         }

@@ -49,7 +49,7 @@ pub(crate) struct Node {
     pub(crate) subjects_of: Option<String>,
     /// Triggers that run for rows that go.
     pub(crate) triggers: Vec<String>,
-    /// A trigger may keep a row as it is that is to be changed.
+    /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
 }
@@ -74,6 +74,7 @@ pub(crate) struct Edge {
     /// By what each of its columns is compared with the parent's.
     pub(crate) operators: Vec<Operators>,
     pub(crate) action: EdgeAction,
+    /// What the server does by itself; of a link, in a partition that has a foreign key where not all of them do.
     pub(crate) on_delete: Option<OnDelete>,
     /// Where rows go: those that stay all the same.
     pub(crate) kept: Option<Kept>,
@@ -106,6 +107,11 @@ impl Edge {
             at.map_or_else(|| column.operators.clone(), |at| self.operators[at].clone())
         };
         read.iter().map(|column| Column { operators: operators(column), ..column.clone() }).collect()
+    }
+
+    /// The server itself deletes or changes its rows when what they refer to goes.
+    pub(crate) fn cascades(&self) -> bool {
+        self.on_delete.is_some_and(OnDelete::acts)
     }
 
     /// The same edge, of whose rows only some are looked at.
@@ -269,6 +275,11 @@ impl<'a> Builder<'a> {
             let (wish, kept) = self.kept_longer(*table, &child.columns, child.action.clone(), true)?;
             let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
+            // Some of its partitions may have a foreign key all the same.
+            let of_some = |key: &&ForeignKey| {
+                key.child == *table && key.parent == root && same(&key.child_columns, &child.columns)
+            };
+            let mut by_itself = self.graph.keys.iter().filter(of_some).map(|key| key.on_delete);
             let edge = Edge {
                 key: None,
                 child: self.node(*table),
@@ -276,7 +287,7 @@ impl<'a> Builder<'a> {
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
                 operators: self.operators((*table, &child.columns), (root, &child.references))?,
-                on_delete: None,
+                on_delete: by_itself.find(|on_delete| on_delete.acts()),
                 kept,
                 only: None,
                 distinct,
@@ -490,7 +501,7 @@ impl<'a> Builder<'a> {
         let table = self.graph.tables.get(&oid).cloned().ok_or_else(|| Error::failed("a table vanished"))?;
         let relation = table.relation.clone();
         let doomed = self.doomed.contains(&oid);
-        let referred = |edge: &&Edge| edge.parent == at && edge.action != EdgeAction::Keep;
+        let referred = |edge: &&Edge| edge.parent == at && (edge.action != EdgeAction::Keep || edge.cascades());
         let mut keepers = self.wishes.keepers.iter();
         let subjects = keepers.find(|keeper| doomed && keeper.table == oid && keeper.is_of_subjects());
         let subjects_of = subjects.map(|keeper| keeper.policy.clone());
@@ -553,7 +564,8 @@ impl<'a> Builder<'a> {
         Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, updates_hindered, tuples })
     }
 
-    /// Strongly connected components of the doomed tables, parents first (Tarjan).
+    /// The doomed tables, parents first. Rows that only lose a link come after those of their table that go, or both would
+    /// count; where that is not possible without a circle, it does not matter to what goes.
     fn order(&self) -> Vec<Vec<usize>> {
         let mut below: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for edge in self.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {

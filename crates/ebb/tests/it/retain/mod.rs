@@ -3,6 +3,7 @@
 mod again;
 mod along;
 mod at_once;
+mod cascade;
 mod circles;
 mod events;
 mod former;

@@ -267,6 +267,32 @@ pub(crate) async fn any(
     Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
 }
 
+/// Whether any row of an edge's child refers to the given rows of its parent, but for rows that go `along` with them.
+pub(crate) async fn still_linked(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    parents: &Doomed,
+    along: Option<&Doomed>,
+) -> Result<bool> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
+    let link = join(&edge.child_columns, &columns, 1);
+    let mut binds = vec![(values, &parents.subjects)];
+    let mut but = String::new();
+    if let Some(along) = along {
+        let key: Vec<Ident> = child.key.iter().map(|column| column.name.clone()).collect();
+        let (columns, values) = pick(along, &child.read, &key)?;
+        let own = join(&key, &columns, link.arrays + 2);
+        but = format!(" WHERE NOT EXISTS (SELECT FROM {} WHERE {})", own.from, own.on);
+        binds.push((values, &along.subjects));
+    }
+    let sql = format!("SELECT EXISTS (SELECT FROM {} AS n JOIN {} ON {}{but})", child.relation, link.from, link.on);
+    let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    let query = binds.iter().fold(query, |query, (values, subjects)| bind(query, values, subjects));
+    Ok(query.fetch_one(connection).await?.try_get(0)?)
+}
+
 /// Rows of a table by tenant, most first; over a share of its pages.
 pub(crate) async fn count_by(
     connection: &mut PgConnection,
