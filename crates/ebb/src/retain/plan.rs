@@ -231,8 +231,11 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
     if ids.is_empty() {
         return Ok(None);
     }
-    let ids = root.named(ids.iter().map(String::as_str))?;
-    let mut stopped: BTreeSet<i32> = rows::blocked(connection, root, &ids).await?.into_iter().collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let asked = look::unless(connection, compiled, &ids).await?;
+    let fails = asked.fails.into_iter().map(|(at, _)| at);
+    let mut stopped: BTreeSet<i32> = asked.holds.into_iter().chain(fails).map(|at| at as i32).collect();
+    let ids = root.named(ids)?;
     if tree.leads_to_others() {
         let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
         for edge in tree.shared_links() {

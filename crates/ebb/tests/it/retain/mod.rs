@@ -24,6 +24,7 @@ mod terms;
 mod together;
 mod told;
 mod trees;
+mod unless;
 mod warn;
 
 use crate::harness::Ebb;

@@ -113,13 +113,17 @@ pub(crate) async fn existing(connection: &mut PgConnection, root: &Root, ids: &D
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// The subjects for whom `unless` holds now.
+/// The subjects for whom `unless` holds now. It is asked of their rows alone, after the join: of another's it might raise.
 pub(crate) async fn blocked(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
     let Some(view) = &root.unless else { return Ok(Vec::new()) };
     // The view's columns are the key's, then the condition.
     let key: Vec<Ident> = (0..root.key.len()).map(|at| Ident::new(format!("ebb:k{at}"))).collect();
     let join = join(&key, &root.key, 1);
-    let sql = format!("SELECT p.\"ebb:s\" FROM ({view}) AS n JOIN {} ON {} WHERE n.\"ebb:unless\"", join.from, join.on);
+    let sql = format!(
+        "SELECT asked.s FROM (SELECT p.\"ebb:s\" AS s, n.\"ebb:unless\" AS unless FROM ({view}) AS n JOIN {} ON {} OFFSET 0) AS asked \
+         WHERE asked.unless",
+        join.from, join.on
+    );
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
