@@ -172,13 +172,8 @@ impl Erase {
         async move {
             let tree = &self.compiled.tree;
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
-            for (at, edge) in tree.onto(node) {
-                if let Some(set) = self.compiled.sets.get(&at) {
-                    self.unlink_part(connection, (edge, set), rows, part).await?;
-                }
-                if part.budget == 0 {
-                    return Ok(false);
-                }
+            // What goes is not unlinked first: it would count as both.
+            for (_, edge) in tree.deepest_first(node) {
                 if edge.action != EdgeAction::Delete || tree.circles(node, edge.child) {
                     continue;
                 }
@@ -189,6 +184,14 @@ impl Erase {
                     (true, Some(circle)) => self.take_circle(connection, (edge, circle), rows, part, depth).await?,
                 };
                 if !emptied {
+                    return Ok(false);
+                }
+            }
+            for (at, edge) in tree.onto(node) {
+                if let Some(set) = self.compiled.sets.get(&at) {
+                    self.unlink_part(connection, (edge, set), rows, part).await?;
+                }
+                if part.budget == 0 {
                     return Ok(false);
                 }
             }

@@ -567,8 +567,17 @@ impl<'a> Builder<'a> {
     /// The doomed tables, parents first. Rows that only lose a link come after those of their table that go, or both would
     /// count; where that is not possible without a circle, it does not matter to what goes.
     fn order(&self) -> Vec<Vec<usize>> {
+        let sorted = |order: &[Vec<usize>]| order.iter().cloned().collect::<BTreeSet<_>>();
+        let goes = self.components(|edge| edge.action == EdgeAction::Delete);
+        let refers =
+            self.components(|edge| edge.action != EdgeAction::Keep && self.doomed.contains(&self.nodes[edge.child]));
+        if sorted(&goes) == sorted(&refers) { refers } else { goes }
+    }
+
+    /// Strongly connected components of the doomed tables by some of their edges, parents first (Tarjan).
+    fn components(&self, by: impl Fn(&Edge) -> bool) -> Vec<Vec<usize>> {
         let mut below: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for edge in self.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+        for edge in self.edges.iter().filter(|edge| by(edge)) {
             below.entry(edge.parent).or_default().push(edge.child);
         }
         let (index, stack, components) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -605,6 +614,12 @@ impl Tree {
         let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
         (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
             || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
+    /// Nothing but Ebb's own statements decides what refers to what: no trigger, no expression, no other policy.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let told = |edge: &Edge| edge.kept.is_some() || matches!(edge.action, EdgeAction::Anonymize(_));
+        self.nodes.iter().all(|node| node.triggers.is_empty() && !node.updates_hindered) && !self.edges.iter().any(told)
     }
 
     /// Every way on which rows go with a subject, at any depth and through no table twice, and every way to rows that are
@@ -661,6 +676,14 @@ impl Tree {
     /// Edges that lead to a node.
     pub(crate) fn into(&self, node: usize) -> impl Iterator<Item = (usize, &Edge)> {
         self.edges.iter().enumerate().filter(move |(_, edge)| edge.child == node)
+    }
+
+    /// Edges by which others refer to a node, in the order in which their rows go.
+    pub(crate) fn deepest_first(&self, node: usize) -> Vec<(usize, &Edge)> {
+        let mut edges: Vec<(usize, &Edge)> = self.onto(node).collect();
+        let depth = |child: usize| self.order.iter().position(|component| component.contains(&child));
+        edges.sort_by_key(|(_, edge)| std::cmp::Reverse(depth(edge.child)));
+        edges
     }
 
     /// Edges by which others refer to a node.
