@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::audit::Moment;
 use crate::{Result, sql};
 
 /// A subject that is gone, and the values of its links, closed.
@@ -14,6 +15,9 @@ pub(crate) struct LateLink {
     pub(crate) sealed: Vec<u8>,
     /// Who changed rows of it that do not say so by their values.
     pub(crate) writers: Vec<i64>,
+    pub(crate) tenant: Option<String>,
+    /// What time it is.
+    pub(crate) now: Moment,
 }
 
 pub(crate) async fn add(
