@@ -94,7 +94,11 @@ pub(crate) async fn plan(
     findings
         .extend(suspects(connection, policy, &shape.tables.iter().map(|t| t.table.clone()).collect::<Vec<_>>()).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
-    let refused = tree.refuse().is_err();
+    let mut refused = tree.refuse().is_err();
+    if !refused && let Some(wrong) = wrong(connection, policy, subjects, among).await? {
+        findings.push(wrong);
+        refused = true;
+    }
     let unmarked = match refused {
         true => Vec::new(),
         false => unmarked(connection, policy, subjects, among).await?.unwrap_or_default(),
@@ -121,6 +125,28 @@ pub(crate) async fn plan(
         findings,
         unapproved,
     }))
+}
+
+/// What is wrong with a policy whose tree is not: a column of its table, an expression.
+async fn wrong(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    among: Surroundings<'_>,
+) -> Result<Option<Finding>> {
+    rows::savepoint(connection).await?;
+    let compiled = compile::compile_among(connection, policy, subjects, among).await;
+    rows::end_savepoint(connection, false).await?;
+    match compiled {
+        Err(error) if error.is_config() => Ok(Some(Finding {
+            refuses: true,
+            table: policy.table.clone(),
+            message: error.to_string(),
+            fix: error.hint().map(str::to_owned),
+        })),
+        Err(error) if error.is_unavailable() => Err(error),
+        _ => Ok(None),
+    }
 }
 
 /// What goes with due subjects.
