@@ -92,10 +92,12 @@ pub(crate) struct ForeignKey {
     pub(crate) parent: u32,
     pub(crate) child_columns: Vec<String>,
     pub(crate) parent_columns: Vec<String>,
-    /// The columns that ON DELETE SET NULL empties.
+    /// The columns that are emptied to end it: those that ON DELETE SET NULL names, or all.
     pub(crate) set_columns: Vec<String>,
     pub(crate) on_delete: OnDelete,
     pub(crate) deferrable: bool,
+    /// MATCH FULL: all of its columns are null, or none.
+    pub(crate) full: bool,
     /// Partitions that lack it although their siblings have it.
     pub(crate) missing_in: Vec<String>,
     /// The one partition that it references, when it is not the whole table.
@@ -111,6 +113,14 @@ pub(crate) struct Graph {
 impl GraphTable {
     pub(crate) fn column(&self, name: &str) -> Option<&GraphColumn> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Of a reference over `columns` those that become null to end it; none where that cannot be. One is enough, unless
+    /// all must be null or none.
+    pub(crate) fn emptied(&self, columns: &[String], full: bool) -> Vec<String> {
+        let may_be_null = |name: &&String| self.column(name).is_some_and(|column| !column.not_null);
+        let nullable: Vec<String> = columns.iter().filter(may_be_null).cloned().collect();
+        if full && nullable.len() < columns.len() { Vec::new() } else { nullable }
     }
 
     /// The columns that tell its rows apart: the primary key, or any unique key without nulls.
@@ -250,7 +260,8 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             "d" => OnDelete::SetDefault,
             other => return Err(Error::failed(format!("foreign key {} has the unknown action {other}", row.name))),
         };
-        let set_columns = if row.set_columns.is_empty() { row.child_columns.clone() } else { row.set_columns };
+        let all = row.set_columns.is_empty() || row.full;
+        let set_columns = if all { row.child_columns.clone() } else { row.set_columns };
         let key = ForeignKey {
             name: row.name,
             child: row.child as u32,
@@ -260,6 +271,7 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             set_columns,
             on_delete,
             deferrable: row.deferrable,
+            full: row.full,
             missing_in: Vec::new(),
             only_partition: row.parent_partition,
         };

@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
                     return Ok(());
                 }
             }
-            let (wish, kept) = self.kept_longer(*table, &child.columns, child.action.clone(), true)?;
+            let (wish, kept) = self.kept_longer(*table, (&child.columns, false), child.action.clone(), true)?;
             let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
             // Some of its partitions may have a foreign key all the same.
@@ -387,12 +387,10 @@ impl<'a> Builder<'a> {
             }
         };
         let refused = wish == ChildAction::Keep && named.is_none();
-        let (wish, kept) = self.kept_longer(key.child, &key.set_columns, wish, named.is_some())?;
+        let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, key.full), wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
-        let table = self.table(key.child)?;
-        let may_be_null = |name: &&String| table.column(name).is_some_and(|column| !column.not_null);
-        let nullable: Vec<Ident> = key.child_columns.iter().filter(may_be_null).map(Ident::new).collect();
+        let nullable = idents(&self.table(key.child)?.emptied(&key.child_columns, key.full));
         let edge = Edge {
             key: Some(key.name.clone()),
             child: self.node(key.child),

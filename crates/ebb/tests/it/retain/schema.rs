@@ -64,6 +64,9 @@ async fn a_table_without_an_index_is_named_before_it_has_grown() {
 async fn what_cannot_be_done_is_named() {
     let cases = [
         ("CREATE TABLE a (user_id bigint NOT NULL REFERENCES users ON DELETE SET NULL)", "", "ON DELETE SET NULL would set user_id to null"),
+        ("ALTER TABLE users ADD r int DEFAULT 1 NOT NULL, ADD UNIQUE (r, id);
+          CREATE TABLE a (r int NOT NULL, user_id bigint, FOREIGN KEY (r, user_id) REFERENCES users (r, id) MATCH FULL ON DELETE SET NULL)", "",
+          "ON DELETE SET NULL would set r to null, and the column does not allow it (MATCH FULL: all columns, or none)"),
         ("CREATE TABLE a (user_id bigint REFERENCES users)", "children = [{ table = \"a\", column = \"user_id\", action = \"keep\" }]", "cannot be kept as they are: foreign key a_user_id_fkey forbids it"),
         ("CREATE TABLE a (user_id bigint REFERENCES users, x text)", "children = [{ table = \"a\", column = \"user_id\", action = \"anonymize\", set = { x = \"null\" } }]", "anonymizing leaves user_id as it is"),
         ("CREATE TABLE a (user_id bigint)", "children = [{ table = \"a\", column = \"user_id\", action = \"delete\" }]", "no foreign key of public.a has column user_id"),
