@@ -100,6 +100,19 @@ impl Error {
         self
     }
 
+    /// Whether it is about what a row holds: the same statement over other rows may succeed.
+    pub(crate) fn is_of_a_row(&self) -> bool {
+        // Cardinality, data, constraints, functions in other languages, RAISE.
+        self.sqlstate().is_some_and(|code| ["21", "22", "23", "38", "39", "P0"].contains(&&code[..2]))
+    }
+
+    /// The same in words that quote no row: what the server says of a value may be anybody's.
+    pub(crate) fn without_values(mut self, what: &str) -> Self {
+        let code = self.sqlstate().unwrap_or_default();
+        self.0.message = format!("{what} (SQLSTATE {code})");
+        self
+    }
+
     /// What the operator can do, where there is something.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()

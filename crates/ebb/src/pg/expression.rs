@@ -60,24 +60,24 @@ pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &
 
 /// Checks a value that a column is to be set to.
 pub async fn change(connection: &mut PgConnection, relation: &Relation, column: &Ident, typed: &str) -> Result<Change> {
-    const DISTINCT: &str = " IS DISTINCT FROM ";
+    const DISTINCT: &str = " IS DISTINCT FROM";
     one_expression(typed)?;
     // The server writes "is distinct from null" in another way.
     if typed.trim().eq_ignore_ascii_case("null") {
         let of = |text: String| Expression { text, whole_row: false };
         return Ok(Change { value: of("NULL".into()), differs: of(format!("{column} IS NOT NULL")), moves: false });
     }
-    let read = probe(connection, relation, &format!("{column}{DISTINCT}(\n{typed}\n)")).await?;
-    // "(column IS DISTINCT FROM value)", where column is at least as long as its name.
+    let read = probe(connection, relation, &format!("{column}{DISTINCT} (\n{typed}\n)")).await?;
+    // "(column IS DISTINCT FROM value)", where column is at least as long as its name, and some values have lines of their own.
     let inside = read.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&read.text);
     let name_ends = (column.as_str().len()..inside.len()).find(|at| inside.is_char_boundary(*at));
     let value = name_ends
         .and_then(|at| inside[at..].split_once(DISTINCT))
-        .map(|(_, value)| Expression { text: value.to_owned(), whole_row: read.whole_row })
+        .map(|(_, value)| Expression { text: value.trim_start().to_owned(), whole_row: read.whole_row })
         .ok_or_else(|| Error::failed(format!("the server wrote {} for {column}", read.text)))?;
     // As the column will have it: what it rounds would differ from itself for ever.
     let sql_type = type_of(connection, relation, column).await?;
-    let text = format!("{column}{DISTINCT}({})::{sql_type}", value.text);
+    let text = format!("{column}{DISTINCT} ({})::{sql_type}", value.text);
     let differs = Expression { text, whole_row: read.whole_row };
     Ok(Change { value, differs, moves: read.moves })
 }

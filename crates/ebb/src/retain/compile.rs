@@ -37,11 +37,18 @@ pub(crate) struct Set {
     pub(crate) unset: Option<String>,
 }
 
+const ANY: &str = "true";
+
 impl Set {
     /// Ends the link: a row that was set is behind its edge no longer.
     fn null(columns: &[Ident]) -> Self {
         let values = columns.iter().map(|column| (column.clone(), "NULL".to_owned())).collect();
-        Self { values, unset: Some("true".to_owned()) }
+        Self { values, unset: Some(ANY.to_owned()) }
+    }
+
+    /// Whatever is behind its edge is to be set yet.
+    pub(crate) fn ends_link(&self) -> bool {
+        self.unset.as_deref() == Some(ANY)
     }
 
     /// A row that was set says so by its values, unless these come from the time, or from what is set.
@@ -54,7 +61,7 @@ impl Set {
         };
         let differs = || changes.iter().map(|(_, change)| change.differs.to_string()).collect::<Vec<_>>();
         let unset = match (ends, changes.iter().all(|(_, change)| told(change))) {
-            (true, _) => Some("true".to_owned()),
+            (true, _) => Some(ANY.to_owned()),
             (false, true) => Some(format!("({})", differs().join(" OR "))),
             (false, false) => None,
         };

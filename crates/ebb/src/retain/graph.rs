@@ -25,7 +25,7 @@ pub(crate) struct GraphTable {
     pub(crate) delete_triggers: Vec<String>,
     /// Rules that make something else of a deletion or a change.
     pub(crate) rules: Vec<String>,
-    /// A trigger may keep a row as it is that is to be changed.
+    /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     /// Triggers on UPDATE that delete.
     pub(crate) update_triggers: Vec<String>,
@@ -80,6 +80,11 @@ pub(crate) enum OnDelete {
 }
 
 impl OnDelete {
+    /// It deletes or changes rows that refer to one that goes, by itself.
+    pub(crate) fn acts(self) -> bool {
+        matches!(self, Self::Cascade | Self::SetNull | Self::SetDefault)
+    }
+
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::NoAction => "NO ACTION",
@@ -99,10 +104,12 @@ pub(crate) struct ForeignKey {
     pub(crate) parent: u32,
     pub(crate) child_columns: Vec<String>,
     pub(crate) parent_columns: Vec<String>,
-    /// The columns that ON DELETE SET NULL empties.
+    /// The columns that are emptied to end it: those that ON DELETE SET NULL names, or all.
     pub(crate) set_columns: Vec<String>,
     pub(crate) on_delete: OnDelete,
     pub(crate) deferrable: bool,
+    /// MATCH FULL: all of its columns are null, or none.
+    pub(crate) full: bool,
     /// Partitions that lack it although their siblings have it.
     pub(crate) missing_in: Vec<String>,
     /// The one partition that it references, when it is not the whole table.
@@ -118,6 +125,14 @@ pub(crate) struct Graph {
 impl GraphTable {
     pub(crate) fn column(&self, name: &str) -> Option<&GraphColumn> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Of a reference over `columns` those that become null to end it; none where that cannot be. One is enough, unless
+    /// all must be null or none.
+    pub(crate) fn emptied(&self, columns: &[String], full: bool) -> Vec<String> {
+        let may_be_null = |name: &&String| self.column(name).is_some_and(|column| !column.not_null);
+        let nullable: Vec<String> = columns.iter().filter(may_be_null).cloned().collect();
+        if full && nullable.len() < columns.len() { Vec::new() } else { nullable }
     }
 
     /// The columns that tell its rows apart: the primary key, or any unique key without nulls.
@@ -258,7 +273,8 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             "d" => OnDelete::SetDefault,
             other => return Err(Error::failed(format!("foreign key {} has the unknown action {other}", row.name))),
         };
-        let set_columns = if row.set_columns.is_empty() { row.child_columns.clone() } else { row.set_columns };
+        let all = row.set_columns.is_empty() || row.full;
+        let set_columns = if all { row.child_columns.clone() } else { row.set_columns };
         let key = ForeignKey {
             name: row.name,
             child: row.child as u32,
@@ -268,6 +284,7 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             set_columns,
             on_delete,
             deferrable: row.deferrable,
+            full: row.full,
             missing_in: Vec::new(),
             only_partition: row.parent_partition,
         };

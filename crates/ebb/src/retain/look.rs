@@ -1,13 +1,15 @@
 //! What hangs on subjects: the rows that others refer to, read from the root down, and how many rows there are of each
 //! table. Erasing reads them under locks; looking does not.
 
+use std::collections::BTreeSet;
+
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
 use super::store::rows::{self, Doomed, Rows, Taken};
 use super::tree::{Edge, EdgeAction, Tree};
 use super::walk::{Bounds, Walk};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
 pub(crate) async fn collect(
@@ -25,6 +27,44 @@ pub(crate) async fn along(connection: &mut PgConnection, tree: &Tree, roots: Doo
     let circle: Vec<Vec<usize>> = tree.circle(0).map(<[usize]>::to_vec).into_iter().collect();
     let walk = Walk::from(tree, vec![(0, roots)]);
     Ok(walk.on(connection, tree, &circle, false, Bounds::NONE).await?.doomed.swap_remove(0))
+}
+
+/// What `unless` says of subjects, by their position.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) holds: BTreeSet<usize>,
+    /// It raises an error over what is in their row.
+    pub(crate) fails: Vec<(usize, Error)>,
+}
+
+/// Asks `unless` of subjects; where it raises an error, of halves of them, down to those whose rows do that.
+pub(crate) async fn unless(connection: &mut PgConnection, compiled: &Compiled, ids: &[&str]) -> Result<Asked> {
+    let mut asked = Asked::default();
+    if compiled.root.unless.is_none() {
+        return Ok(asked);
+    }
+    let mut pending = vec![(0, ids)];
+    while let Some((first, some)) = pending.pop() {
+        if some.is_empty() {
+            continue;
+        }
+        let named = compiled.root.named(some.iter().copied())?;
+        rows::savepoint(connection).await?;
+        match rows::blocked(connection, &compiled.root, &named).await {
+            Ok(found) => asked.holds.extend(found.into_iter().map(|at| first + at as usize)),
+            Err(error) if !error.is_of_a_row() => return Err(error),
+            Err(error) if some.len() == 1 => {
+                asked.fails.push((first, error.without_values("`unless` raises an error over its row")));
+            }
+            Err(_) => {
+                let (one, other) = some.split_at(some.len() / 2);
+                pending.extend([(first + one.len(), other), (first, one)]);
+            }
+        }
+        // Nothing was changed.
+        rows::end_savepoint(connection, false).await?;
+    }
+    Ok(asked)
 }
 
 /// How many rows go with subjects, or are changed because of them, counted without locks; of many only so many.

@@ -94,7 +94,11 @@ pub(crate) async fn plan(
     findings.extend(suspects(connection, policy, &shape).await?);
     findings.extend(path::unseen(connection, &table).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
-    let refused = tree.refuse().is_err();
+    let mut refused = tree.refuse().is_err();
+    if !refused && let Some(wrong) = wrong(connection, policy, subjects, among).await? {
+        findings.push(wrong);
+        refused = true;
+    }
     let unmarked = match refused {
         true => Vec::new(),
         false => unmarked(connection, policy, subjects, among).await?.unwrap_or_default(),
@@ -121,6 +125,28 @@ pub(crate) async fn plan(
         findings,
         unapproved,
     }))
+}
+
+/// What is wrong with a policy whose tree is not: a column of its table, an expression.
+async fn wrong(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    among: Surroundings<'_>,
+) -> Result<Option<Finding>> {
+    rows::savepoint(connection).await?;
+    let compiled = compile::compile_among(connection, policy, subjects, among).await;
+    rows::end_savepoint(connection, false).await?;
+    match compiled {
+        Err(error) if error.is_config() => Ok(Some(Finding {
+            refuses: true,
+            table: policy.table.clone(),
+            message: error.to_string(),
+            fix: error.hint().map(str::to_owned),
+        })),
+        Err(error) if error.is_unavailable() => Err(error),
+        _ => Ok(None),
+    }
 }
 
 /// What goes with due subjects.
@@ -231,8 +257,11 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
     if ids.is_empty() {
         return Ok(None);
     }
-    let ids = root.named(ids.iter().map(String::as_str))?;
-    let mut stopped: BTreeSet<i32> = rows::blocked(connection, root, &ids).await?.into_iter().collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let asked = look::unless(connection, compiled, &ids).await?;
+    let fails = asked.fails.into_iter().map(|(at, _)| at);
+    let mut stopped: BTreeSet<i32> = asked.holds.into_iter().chain(fails).map(|at| at as i32).collect();
+    let ids = root.named(ids)?;
     if tree.leads_to_others() {
         let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
         for edge in tree.shared_links() {

@@ -48,6 +48,9 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
             }
         }
     }
+    for edge in tree.edges.iter().filter(|edge| edge.cascades()) {
+        rows::still_linked(connection, tree, edge, &none[edge.parent], None).await?;
+    }
     for (node, table) in tree.nodes.iter().enumerate().filter(|(_, table)| table.doomed && table.inner) {
         debug_assert!(!table.key.is_empty(), "a table without a key was refused");
         rows::delete_rows(connection, tree, &[(node, &none[node])], &mut taken).await?;

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use super::compile;
 use super::store::{self, Deletion, Happened, Hold, Unmarked, rows};
+use super::{compile, look};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Mode, Policy, Retain};
 use crate::{Error, Result, policy};
@@ -150,8 +150,11 @@ pub async fn waits_for(connection: &mut PgConnection, policy: &str, id: &str) ->
     }
     if subjects.unless.is_some() {
         let compiled = compile::compile(connection, &retain, subjects).await?;
-        let ids = compiled.root.named([id.as_str()])?;
-        if !rows::blocked(connection, &compiled.root, &ids).await?.is_empty() {
+        let asked = look::unless(connection, &compiled, &[&id]).await?;
+        if let Some((_, error)) = asked.fails.first() {
+            return Ok(Some(error.to_string()));
+        }
+        if !asked.holds.is_empty() {
             return Ok(Some("`unless` holds".to_owned()));
         }
     }

@@ -11,7 +11,7 @@ use super::{Erase, LARGE, Ready, roots};
 use crate::audit::Moment;
 use crate::gate::{self, Held};
 use crate::pg::Ident;
-use crate::retain::look;
+use crate::retain::look::{self, Asked};
 use crate::retain::store::rows::{self, Doomed, RootRow};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Column, Edge, Kept};
@@ -54,7 +54,11 @@ impl Erase {
         self.second_look(batch.connection(), mine).await
     }
 
-    async fn second_look(&self, connection: &mut PgConnection, mine: Vec<(Candidate, RootRow)>) -> Result<Vec<Ready>> {
+    async fn second_look(
+        &mut self,
+        connection: &mut PgConnection,
+        mine: Vec<(Candidate, RootRow)>,
+    ) -> Result<Vec<Ready>> {
         let ids: Vec<Uuid> = mine.iter().map(|(candidate, _)| candidate.id).collect();
         let deleted_at: Vec<Option<Moment>> = mine.iter().map(|(_, row)| row.deleted_at).collect();
         let tenants: Vec<Option<String>> = mine.iter().map(|(_, row)| row.tenant.clone()).collect();
@@ -94,14 +98,26 @@ impl Erase {
             }
         }
         store::close_restored(connection, &restored).await?;
-        for at in self.blocked(connection, &ready).await?.into_iter().rev() {
-            if !ready[at].look.is_claimed() {
-                wait(ready.remove(at).candidate.id, Some("`unless` holds".to_owned()), None);
+        // Claimed is claimed: it is not asked of them any more.
+        let (mut going, asked): (Vec<Ready>, Vec<Ready>) = ready.into_iter().partition(|ready| ready.look.is_claimed());
+        let ids: Vec<&str> = asked.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let Asked { holds, fails } = look::unless(connection, &self.compiled, &ids).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        let mut fails: HashMap<usize, Error> = fails.into_iter().collect();
+        for (at, one) in asked.into_iter().enumerate() {
+            if let Some(error) = fails.remove(&at) {
+                self.waiting.insert(one.candidate.id);
+                self.note_trouble(connection, &[one], &error).await?;
+            } else if holds.contains(&at) {
+                wait(one.candidate.id, Some("`unless` holds".to_owned()), None);
+            } else {
+                going.push(one);
             }
         }
         store::note_waiting(connection, &waiting, &why, &due).await?;
-        self.hide(connection, &ready).await?;
-        Ok(ready)
+        self.hide(connection, &going).await?;
+        Ok(going)
     }
 
     /// Claimed is claimed: whoever took the soft delete back would see half a subject.
@@ -112,19 +128,6 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         rows::hide(connection, &self.compiled.root, first.look.now, &ids).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await
-    }
-
-    /// Positions of subjects that `unless` stops.
-    async fn blocked(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<BTreeSet<usize>> {
-        let root = &self.compiled.root;
-        if ready.is_empty() || root.unless.is_none() {
-            return Ok(BTreeSet::new());
-        }
-        let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let blocked = rows::blocked(connection, root, &ids).await?;
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        Ok(blocked.into_iter().map(|at| at as usize).collect())
     }
 
     /// Whoever would go along with these subjects and may go by itself, or is claimed already, joins them; whoever may not
@@ -138,7 +141,8 @@ impl Erase {
             }
             let ids = others.iter().map(|other| other.id.as_str()).filter(|id| !back.contains(*id));
             let ids: Vec<&str> = ids.collect::<BTreeSet<_>>().into_iter().collect();
-            let found = store::open_among(batch.connection(), &self.policy, &ids).await?;
+            let mut found = store::open_among(batch.connection(), &self.policy, &ids).await?;
+            found.retain(|found| !self.waiting.contains(&found.id));
             let more = self.lock(batch, found).await?;
             if !more.is_empty() {
                 ready.extend(more);
@@ -259,10 +263,25 @@ impl Erase {
         let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
         if found <= LARGE {
             rows::as_role(connection, self.compiled.role.as_ref()).await?;
-            found += look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await?;
+            found += self.count(connection, roots).await?;
             rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         }
         Ok(found > LARGE)
+    }
+
+    /// Rows of subjects, up to the bound. Where the condition of a policy that keeps some raises an error over one, whose it is
+    /// is left to the attempt, which asks the same.
+    async fn count(&self, connection: &mut PgConnection, roots: Doomed) -> Result<u64> {
+        if self.compiled.tree.edges.iter().all(|edge| edge.kept.is_none()) {
+            return look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await;
+        }
+        rows::savepoint(connection).await?;
+        let found = match look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await {
+            Err(error) if error.is_of_a_row() => 0,
+            found => found?,
+        };
+        rows::end_savepoint(connection, false).await?;
+        Ok(found)
     }
 
     /// Who came to hang on these subjects since that was looked at does not go along.

@@ -1,6 +1,6 @@
 //! The look at what came late, as a phase of erasing: after everything that is due.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::json;
 use sqlx::PgConnection;
@@ -8,7 +8,9 @@ use sqlx::PgConnection;
 use super::unlink::Unlinked;
 use super::{Done, Erase};
 use crate::Result;
-use crate::retain::store::rows::{self, Doomed};
+use crate::audit::Moment;
+use crate::retain::store::late::LateLink;
+use crate::retain::store::rows::{self, Doomed, Taken};
 use crate::retain::tree::EdgeAction;
 use crate::retain::{entry, late, look, store};
 use crate::spine::batch::Batch;
@@ -33,18 +35,16 @@ impl Erase {
                 self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
                 store::late::forget(connection, &opened).await?;
-                let rows: i64 = taken.values().sum();
-                if rows > 0 {
-                    self.record_late(batch, rows, &taken).await?;
-                }
-                Ok(rows.unsigned_abs())
+                self.record_late(batch, &found, &opened, taken).await
             }
             Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
             // A hold, a lock, a trigger: what came late is looked at by the next run.
             Err(error) => {
                 rows::end_savepoint(connection, false).await?;
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-                tracing::warn!(policy = self.policy, error = %error, "Rows that came late could not be erased");
+                // What a trigger or the server says may name whose they are.
+                let sqlstate = error.sqlstate();
+                tracing::warn!(policy = self.policy, sqlstate, "Rows that came late could not be erased");
                 self.progress.skipped += 1;
                 Ok(0)
             }
@@ -56,7 +56,7 @@ impl Erase {
         connection: &mut PgConnection,
         roots: Doomed,
         (horizon, unlinked): (i64, &mut Unlinked),
-    ) -> Result<BTreeMap<usize, i64>> {
+    ) -> Result<Taken> {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let theirs = late::taken_over(connection, &self.compiled, &roots).await?;
         let mut ours = Doomed::with(roots.columns.len());
@@ -73,19 +73,32 @@ impl Erase {
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &[]).await?;
         }
-        let mut tables = BTreeMap::new();
-        for ((node, _), rows) in taken.counts {
-            *tables.entry(node).or_default() += rows;
-        }
-        Ok(tables)
+        Ok(taken)
     }
 
-    async fn record_late(&self, batch: &mut Batch, rows: i64, tables: &BTreeMap<usize, i64>) -> Result<()> {
-        let mut entry = entry(batch, "erase_late", "ebb");
-        entry.rows = rows;
-        entry.details = json!({ "tables": self.by_table(tables) });
-        entry.insert(batch.connection()).await?;
-        Ok(())
+    /// A record for each tenant of whom rows went. Returns how many rows.
+    async fn record_late(&self, batch: &mut Batch, found: &[LateLink], opened: &[i64], taken: Taken) -> Result<u64> {
+        let mut tenants: BTreeMap<Option<&str>, (Moment, BTreeMap<usize, i64>)> = BTreeMap::new();
+        let found: HashMap<i64, &LateLink> = found.iter().map(|link| (link.id, link)).collect();
+        for ((node, subject), rows) in taken.counts {
+            let link = found[&opened[subject as usize]];
+            let (_, tables) = tenants.entry(link.tenant.as_deref()).or_insert_with(|| (link.now, BTreeMap::new()));
+            *tables.entry(node).or_default() += rows;
+        }
+        let mut all = 0;
+        for (tenant, (now, tables)) in tenants {
+            let mut entry = entry(batch, "erase_late", "ebb");
+            entry.rows = tables.values().sum();
+            entry.details = json!({ "tables": self.by_table(&tables), "erased_at": now });
+            if let Some(tenant) = tenant {
+                entry.details["tenant"] = tenant.into();
+            }
+            all += entry.rows.unsigned_abs();
+            if entry.rows > 0 {
+                entry.insert(batch.connection()).await?;
+            }
+        }
+        Ok(all)
     }
 
     /// Remembers links without a foreign key: whoever is under way now may still add rows behind them.

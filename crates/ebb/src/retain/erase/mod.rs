@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use self::unlink::Unlinked;
 use super::compile::Compiled;
+use super::graph::OnDelete;
 use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
@@ -29,6 +30,7 @@ use super::store::{self, Candidate, Fences, Look, Place, Writers};
 use super::tree::{EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
+use crate::pg::Ident;
 use crate::spine::Outcome;
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
@@ -462,7 +464,7 @@ impl Erase {
                 .map(|node| (*node, &doomed[*node]))
                 .collect();
             if !inner.is_empty() {
-                rows::delete_rows(connection, tree, &inner, &mut taken).await?;
+                self.delete_rows(connection, tree, &inner, &mut taken).await?;
                 continue;
             }
             for node in component.iter().filter(|node| !tree.nodes[**node].inner) {
@@ -480,6 +482,29 @@ impl Erase {
             }
         }
         Ok(taken)
+    }
+
+    /// Deletes rows of tables that refer to each other, once no row that stays refers to them: what the server would do about
+    /// such a row by itself is not what somebody chose, and in no count.
+    async fn delete_rows(
+        &self,
+        connection: &mut PgConnection,
+        tree: &Tree,
+        nodes: &[(usize, &Doomed)],
+        taken: &mut Taken,
+    ) -> Result<i64> {
+        let stays = |edge: &Edge| edge.action != EdgeAction::Delete || edge.kept.is_some();
+        for (node, parents) in nodes {
+            for (_, edge) in tree.onto(*node).filter(|(_, edge)| edge.cascades()) {
+                let along = nodes.iter().find(|(node, _)| *node == edge.child).map(|(_, rows)| *rows);
+                let looked_at = stays(edge) || (along.is_none() && !tree.is_quiet());
+                if looked_at && rows::still_linked(connection, tree, edge, parents, along).await? {
+                    let child = &tree.nodes[edge.child];
+                    return Err(if stays(edge) { still_linked(edge, child) } else { kept(child) });
+                }
+            }
+        }
+        rows::delete_rows(connection, tree, nodes, taken).await
     }
 
     /// Where triggers run for rows that go: none of them kept one, or put one back.
@@ -516,6 +541,17 @@ pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audi
 fn kept(node: &Node) -> Error {
     let table = node.relation.label();
     Error::failed(format!("a row of {table} is still there, or as it was: a trigger keeps it"))
+}
+
+fn still_linked(edge: &Edge, node: &Node) -> Error {
+    let columns: Vec<&str> = edge.child_columns.iter().map(Ident::as_str).collect();
+    let by_itself = edge.on_delete.map_or("", OnDelete::words);
+    Error::failed(format!(
+        "rows of {} that stay would still refer to it by {}, and ON DELETE {by_itself} would reach them: `set` or a trigger \
+         leaves the link as it is, or names a subject that goes too",
+        node.relation.label(),
+        columns.join(", ")
+    ))
 }
 
 fn roots(ready: &[Ready], columns: usize) -> Doomed {

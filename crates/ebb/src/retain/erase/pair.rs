@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
 
 use super::{Erase, Progress};
@@ -78,11 +78,21 @@ impl Pair {
     }
 }
 
+/// What ends a run is told to everybody, and may be about anybody's row.
+fn discreet(error: Error) -> Error {
+    match error.is_of_a_row() {
+        true => {
+            error.without_values("a row of a subject, or of what hangs on it, raises an error outside of any attempt")
+        }
+        false => error,
+    }
+}
+
 impl Chore for Pair {
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
         self.began = Some(self.one.progress);
         self.one.paired = false;
-        self.one.step(batch).boxed()
+        self.one.step(batch).map_err(discreet).boxed()
     }
 
     fn pairs(&self) -> bool {
@@ -91,7 +101,7 @@ impl Chore for Pair {
     }
 
     fn run_two<'a>(&'a mut self, batches: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
-        self.both(batches).boxed()
+        self.both(batches).map_err(discreet).boxed()
     }
 
     fn recover(&mut self, error: &Error) -> Recovery {

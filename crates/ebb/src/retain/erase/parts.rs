@@ -206,13 +206,8 @@ impl Erase {
         async move {
             let tree = &self.compiled.tree;
             debug_assert!(depth <= tree.nodes.len(), "what has no circle has no longer path");
-            for (at, edge) in tree.onto(node) {
-                if self.compiled.sets.contains_key(&at) {
-                    self.unlink_part(connection, at, rows, part).await?;
-                }
-                if part.budget == 0 {
-                    return Ok(false);
-                }
+            // What goes is not unlinked first: it would count as both.
+            for (_, edge) in tree.deepest_first(node) {
                 if edge.action != EdgeAction::Delete || tree.circles(node, edge.child) {
                     continue;
                 }
@@ -223,6 +218,14 @@ impl Erase {
                     (true, Some(circle)) => self.take_circle(connection, (edge, circle), rows, part, depth).await?,
                 };
                 if !emptied {
+                    return Ok(false);
+                }
+            }
+            for (at, _) in tree.onto(node) {
+                if self.compiled.sets.contains_key(&at) {
+                    self.unlink_part(connection, at, rows, part).await?;
+                }
+                if part.budget == 0 {
                     return Ok(false);
                 }
             }
@@ -304,7 +307,7 @@ impl Erase {
         part: &mut Part,
     ) -> Result<()> {
         let tree = &self.compiled.tree;
-        let gone = rows::delete_rows(connection, tree, rows, &mut part.taken).await?;
+        let gone = self.delete_rows(connection, tree, rows, &mut part.taken).await?;
         if gone == 0 {
             return Err(kept(&tree.nodes[rows[0].0]));
         }

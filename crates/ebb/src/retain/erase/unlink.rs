@@ -91,14 +91,26 @@ impl Erase {
     ) -> Result<i64> {
         let (edge, set) = (&tree.edges[at], &self.compiled.sets[&at]);
         let Some(so_far) = &unlinked.so_far else {
-            let wanted = match tree.nodes[edge.child].updates_hindered {
+            let hindered = tree.nodes[edge.child].updates_hindered;
+            let wanted = match hindered {
                 true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
                 false => 0,
             };
             let how = (limit, set.unset.is_none());
             let changed = rows::unlink(connection, tree, (edge, set), parents, how, &mut unlinked.taken).await?;
+            // What a trigger makes of other values is its concern, as long as the link ends.
+            let left = match hindered && set.ends_link() {
+                true => {
+                    let unset = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&changed.writers));
+                    rows::count_distinct(connection, tree, &[(&edge.narrowed(&unset), parents)], Rows::Stay, &[]).await?
+                }
+                false => 0,
+            };
             unlinked.note(changed.writers, &Done::Everything);
-            return if changed.rows < wanted { Err(kept(&tree.nodes[edge.child])) } else { Ok(changed.rows) };
+            return match changed.rows < wanted || left > 0 {
+                true => Err(kept(&tree.nodes[edge.child])),
+                false => Ok(changed.rows),
+            };
         };
         let mut all = 0;
         for turn in self.turns(tree, at, so_far) {

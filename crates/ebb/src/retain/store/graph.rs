@@ -32,6 +32,7 @@ pub(crate) struct KeyRow {
     pub(crate) parent_partition: Option<String>,
     pub(crate) on_delete: String,
     pub(crate) deferrable: bool,
+    pub(crate) full: bool,
     pub(crate) child_columns: Vec<String>,
     pub(crate) parent_columns: Vec<String>,
     pub(crate) set_columns: Vec<String>,

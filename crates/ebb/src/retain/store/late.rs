@@ -4,6 +4,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::Writers;
+use crate::audit::Moment;
 use crate::{Result, sql};
 
 /// A subject that is gone, and the values of its links, closed.
@@ -15,6 +16,9 @@ pub(crate) struct LateLink {
     pub(crate) sealed: Vec<u8>,
     #[sqlx(flatten)]
     pub(crate) writers: Writers,
+    pub(crate) tenant: Option<String>,
+    /// What time it is.
+    pub(crate) now: Moment,
 }
 
 pub(crate) async fn add(

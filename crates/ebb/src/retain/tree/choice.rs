@@ -14,7 +14,7 @@ impl<'a> Builder<'a> {
     pub(super) fn kept_longer(
         &mut self,
         child: u32,
-        columns: &[String],
+        (columns, full): (&[String], bool),
         wish: ChildAction,
         named: bool,
     ) -> Result<(ChildAction, Option<Kept>)> {
@@ -37,8 +37,7 @@ impl<'a> Builder<'a> {
         let table = self.table(child)?;
         let (relation, policy, term) =
             (table.relation.clone(), keeper.policy.clone(), keeper.kept_for(&wishes.grace, named));
-        let nullable: Vec<String> =
-            columns.iter().filter(|name| table.column(name).is_some_and(|column| !column.not_null)).cloned().collect();
+        let nullable = table.emptied(columns, full);
         let list = columns.join(", ");
         if nullable.is_empty() {
             let message =
@@ -91,23 +90,23 @@ impl<'a> Builder<'a> {
                 EdgeAction::Keep
             }
             ChildAction::Nullify => {
-                let not_null: Vec<String> = columns
-                    .iter()
-                    .filter(|name| found.column(name).is_some_and(|column| column.not_null))
-                    .cloned()
-                    .collect();
-                if not_null.len() == columns.len() {
+                let full = key.is_some_and(|key| key.full);
+                let nullable = found.emptied(columns, full);
+                if nullable.is_empty() {
                     let by = match key {
                         Some(key) if key.on_delete == OnDelete::SetNull => "ON DELETE SET NULL",
                         _ => "its action",
                     };
-                    let list = not_null.join(", ");
-                    let message = format!("{by} would set {list} to null, and the column does not allow it");
-                    let fix = format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(&not_null[0]));
-                    self.refuse(&relation, message, Some(fix));
+                    let not_null = |name: &&String| found.column(name).is_some_and(|column| column.not_null);
+                    let not_null: Vec<&String> = columns.iter().filter(not_null).collect();
+                    let list = not_null.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+                    let why = if full { " (MATCH FULL: all columns, or none)" } else { "" };
+                    let message = format!("{by} would set {list} to null, and the column does not allow it{why}");
+                    let fix = not_null.first().map(|name| {
+                        format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(name.as_str()))
+                    });
+                    self.refuse(&relation, message, fix);
                 }
-                // One null is enough for a reference over several columns to end.
-                let nullable: Vec<String> = columns.iter().filter(|name| !not_null.contains(name)).cloned().collect();
                 EdgeAction::Nullify(idents(&nullable))
             }
             ChildAction::Anonymize(set) => {

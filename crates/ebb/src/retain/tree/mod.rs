@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) triggers: Vec<String>,
     /// Triggers that delete when rows are changed that stay, or before they go.
     pub(crate) destroyers: Vec<String>,
-    /// A trigger may keep a row as it is that is to be changed.
+    /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
 }
@@ -79,6 +79,7 @@ pub(crate) struct Edge {
     /// By what each of its columns is compared with the parent's.
     pub(crate) operators: Vec<Operators>,
     pub(crate) action: EdgeAction,
+    /// What the server does by itself; of a link, in a partition that has a foreign key where not all of them do.
     pub(crate) on_delete: Option<OnDelete>,
     /// Where rows go: those that stay all the same.
     pub(crate) kept: Option<Kept>,
@@ -111,6 +112,11 @@ impl Edge {
             at.map_or_else(|| column.operators.clone(), |at| self.operators[at].clone())
         };
         read.iter().map(|column| Column { operators: operators(column), ..column.clone() }).collect()
+    }
+
+    /// The server itself deletes or changes its rows when what they refer to goes.
+    pub(crate) fn cascades(&self) -> bool {
+        self.on_delete.is_some_and(OnDelete::acts)
     }
 
     /// The same edge, of whose rows only some are looked at.
@@ -237,11 +243,14 @@ impl<'a> Builder<'a> {
     /// Whether a doomed table has foreign keys that were not looked at yet.
     fn unfollowed(&self, table: u32) -> bool {
         self.doomed.contains(&table)
-            && self
-                .graph
-                .keys
-                .iter()
-                .any(|key| key.parent == table && !self.edges.iter().any(|edge| self.is(edge, key)))
+            && self.graph.keys.iter().any(|key| {
+                key.parent == table && !self.declared(key) && !self.edges.iter().any(|edge| self.is(edge, key))
+            })
+    }
+
+    /// A foreign key that not all partitions have is declared as a link over the whole table, which is an edge already.
+    fn declared(&self, key: &ForeignKey) -> bool {
+        !key.missing_in.is_empty() && self.named(key).is_some_and(|(_, link)| !link.references.is_empty())
     }
 
     fn is(&self, edge: &Edge, key: &ForeignKey) -> bool {
@@ -276,9 +285,14 @@ impl<'a> Builder<'a> {
                     return Ok(());
                 }
             }
-            let (wish, kept) = self.kept_longer(*table, &child.columns, child.action.clone(), true)?;
+            let (wish, kept) = self.kept_longer(*table, (&child.columns, false), child.action.clone(), true)?;
             let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
+            // Some of its partitions may have a foreign key all the same.
+            let of_some = |key: &&ForeignKey| {
+                key.child == *table && key.parent == root && same(&key.child_columns, &child.columns)
+            };
+            let mut by_itself = self.graph.keys.iter().filter(of_some).map(|key| key.on_delete);
             let edge = Edge {
                 key: None,
                 child: self.node(*table),
@@ -286,7 +300,7 @@ impl<'a> Builder<'a> {
                 child_columns: idents(&child.columns),
                 parent_columns: idents(&child.references),
                 operators: self.operators((*table, &child.columns), (root, &child.references))?,
-                on_delete: None,
+                on_delete: by_itself.find(|on_delete| on_delete.acts()),
                 kept,
                 only: None,
                 distinct,
@@ -347,12 +361,10 @@ impl<'a> Builder<'a> {
             let message = format!("foreign key {} refers to the one partition {partition}", key.name);
             self.refuse(&child, message, Some("let it refer to the whole table".into()));
         }
+        if self.declared(key) {
+            return Ok(());
+        }
         if !key.missing_in.is_empty() {
-            if let Some((_, link)) = named
-                && !link.references.is_empty()
-            {
-                return Ok(()); // declared as a link over the whole table
-            }
             let lacking = key.missing_in.join(", ");
             let message =
                 format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
@@ -388,12 +400,10 @@ impl<'a> Builder<'a> {
             }
         };
         let refused = wish == ChildAction::Keep && named.is_none();
-        let (wish, kept) = self.kept_longer(key.child, &key.set_columns, wish, named.is_some())?;
+        let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, key.full), wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
-        let table = self.table(key.child)?;
-        let may_be_null = |name: &&String| table.column(name).is_some_and(|column| !column.not_null);
-        let nullable: Vec<Ident> = key.child_columns.iter().filter(may_be_null).map(Ident::new).collect();
+        let nullable = idents(&self.table(key.child)?.emptied(&key.child_columns, key.full));
         let edge = Edge {
             key: Some(key.name.clone()),
             child: self.node(key.child),
@@ -503,7 +513,7 @@ impl<'a> Builder<'a> {
         let table = self.graph.tables.get(&oid).cloned().ok_or_else(|| Error::failed("a table vanished"))?;
         let relation = table.relation.clone();
         let doomed = self.doomed.contains(&oid);
-        let referred = |edge: &&Edge| edge.parent == at && edge.action != EdgeAction::Keep;
+        let referred = |edge: &&Edge| edge.parent == at && (edge.action != EdgeAction::Keep || edge.cascades());
         let mut keepers = self.wishes.keepers.iter();
         let subjects = keepers.find(|keeper| doomed && keeper.table == oid && keeper.is_of_subjects());
         let subjects_of = subjects.map(|keeper| keeper.policy.clone());
@@ -553,10 +563,20 @@ impl<'a> Builder<'a> {
         Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, destroyers, updates_hindered, tuples })
     }
 
-    /// Strongly connected components of the doomed tables, parents first (Tarjan).
+    /// The doomed tables, parents first. Rows that only lose a link come after those of their table that go, or both would
+    /// count; where that is not possible without a circle, it does not matter to what goes.
     fn order(&self) -> Vec<Vec<usize>> {
+        let sorted = |order: &[Vec<usize>]| order.iter().cloned().collect::<BTreeSet<_>>();
+        let goes = self.components(|edge| edge.action == EdgeAction::Delete);
+        let refers =
+            self.components(|edge| edge.action != EdgeAction::Keep && self.doomed.contains(&self.nodes[edge.child]));
+        if sorted(&goes) == sorted(&refers) { refers } else { goes }
+    }
+
+    /// Strongly connected components of the doomed tables by some of their edges, parents first (Tarjan).
+    fn components(&self, by: impl Fn(&Edge) -> bool) -> Vec<Vec<usize>> {
         let mut below: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for edge in self.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
+        for edge in self.edges.iter().filter(|edge| by(edge)) {
             below.entry(edge.parent).or_default().push(edge.child);
         }
         let (index, stack, components) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -593,6 +613,12 @@ impl Tree {
         let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
         (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
             || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
+    /// Nothing but Ebb's own statements decides what refers to what: no trigger, no expression, no other policy.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let told = |edge: &Edge| edge.kept.is_some() || matches!(edge.action, EdgeAction::Anonymize(_));
+        self.nodes.iter().all(|node| node.triggers.is_empty() && !node.updates_hindered) && !self.edges.iter().any(told)
     }
 
     /// Every way on which rows go with a subject, at any depth and through no table twice, and every way to rows that are
@@ -649,6 +675,14 @@ impl Tree {
     /// Edges that lead to a node.
     pub(crate) fn into(&self, node: usize) -> impl Iterator<Item = (usize, &Edge)> {
         self.edges.iter().enumerate().filter(move |(_, edge)| edge.child == node)
+    }
+
+    /// Edges by which others refer to a node, in the order in which their rows go.
+    pub(crate) fn deepest_first(&self, node: usize) -> Vec<(usize, &Edge)> {
+        let mut edges: Vec<(usize, &Edge)> = self.onto(node).collect();
+        let depth = |child: usize| self.order.iter().position(|component| component.contains(&child));
+        edges.sort_by_key(|(_, edge)| std::cmp::Reverse(depth(edge.child)));
+        edges
     }
 
     /// Edges by which others refer to a node.

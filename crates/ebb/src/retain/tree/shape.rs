@@ -45,7 +45,7 @@ impl Tree {
             parent: self.nodes[edge.parent].relation.label(),
             references: names(&edge.parent_columns),
             foreign_key: edge.key.clone(),
-            on_delete: edge.on_delete.map(|on_delete| on_delete.words().to_owned()),
+            on_delete: edge.on_delete.filter(|_| edge.key.is_some()).map(|on_delete| on_delete.words().to_owned()),
             action: edge.action.word().to_owned(),
             kept_by: edge.kept.as_ref().map(|kept| kept.policy.clone()),
         }

@@ -64,6 +64,11 @@ async fn what_was_under_way_goes_with_the_next_run_and_what_comes_later_stays() 
         ebb.db.scalar::<String>(record).await,
         "(2,\"{\"\"public.guest_items\"\": 1, \"\"public.guest_orders\"\": 1}\")"
     );
+    // The report has both: what went with the subject, and what came late.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let report = ebb::retain::report(&mut tx, None, None, None).await.unwrap();
+    let deleted: Vec<(&str, i64)> = report.deleted.iter().map(|row| (row.table.as_str(), row.rows)).collect();
+    assert_eq!(deleted, [("public.guest_items", 2), ("public.guest_orders", 2), ("public.users", 1)]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod again;
 mod along;
 mod at_once;
+mod cascade;
 mod circles;
 mod consent;
 mod events;
@@ -26,6 +27,7 @@ mod terms;
 mod together;
 mod told;
 mod trees;
+mod unless;
 mod warn;
 
 use crate::harness::Ebb;

@@ -64,6 +64,9 @@ async fn a_table_without_an_index_is_named_before_it_has_grown() {
 async fn what_cannot_be_done_is_named() {
     let cases = [
         ("CREATE TABLE a (user_id bigint NOT NULL REFERENCES users ON DELETE SET NULL)", "", "ON DELETE SET NULL would set user_id to null"),
+        ("ALTER TABLE users ADD r int DEFAULT 1 NOT NULL, ADD UNIQUE (r, id);
+          CREATE TABLE a (r int NOT NULL, user_id bigint, FOREIGN KEY (r, user_id) REFERENCES users (r, id) MATCH FULL ON DELETE SET NULL)", "",
+          "ON DELETE SET NULL would set r to null, and the column does not allow it (MATCH FULL: all columns, or none)"),
         ("CREATE TABLE a (user_id bigint REFERENCES users)", "children = [{ table = \"a\", column = \"user_id\", action = \"keep\" }]", "cannot be kept as they are: foreign key a_user_id_fkey forbids it"),
         ("CREATE TABLE a (user_id bigint REFERENCES users, x text)", "children = [{ table = \"a\", column = \"user_id\", action = \"anonymize\", set = { x = \"null\" } }]", "anonymizing leaves user_id as it is"),
         ("CREATE TABLE a (user_id bigint)", "children = [{ table = \"a\", column = \"user_id\", action = \"delete\" }]", "no foreign key of public.a has column user_id"),
@@ -176,7 +179,7 @@ async fn actions_leave_rows_without_their_link() {
         INSERT INTO orders VALUES (1, 1, 'a@x', 'n'), (2, 2, 'b@x', 'm'); INSERT INTO logs VALUES (1, 1), (2, 2)",
     )
     .await;
-    ebb.apply(&users("children = [{ table = \"orders\", column = \"user_id\", action = \"anonymize\", set = { user_id = \"null\", email = \"'gone'\", note = \"upper(note)\" } },
+    ebb.apply(&users("children = [{ table = \"orders\", column = \"user_id\", action = \"anonymize\", set = { user_id = \"null\", email = \"case when id > 1 then email else 'gone' end\", note = \"upper(note)\" } },
         { table = \"logs\", column = \"user_id\", references = \"id\", action = \"keep\" }]")).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
     ebb.db.advance("90 days").await;
@@ -184,6 +187,27 @@ async fn actions_leave_rows_without_their_link() {
     let rows: String = ebb.db.scalar("SELECT string_agg(o::text, ' ' ORDER BY id) FROM orders o").await;
     assert_eq!(rows, "(1,,gone,N) (2,2,b@x,m)");
     assert_eq!((ebb.list("id", "users").await, ebb.list("id", "logs").await), ("2".into(), "1,2".into()));
+}
+
+#[tokio::test]
+async fn a_plan_names_an_expression_that_cannot_be_applied() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users, note text)",
+    )
+    .await;
+    let policy = |note: &str| {
+        let set = format!("set = {{ user_id = \"null\", note = \"{note}\" }}");
+        users(&format!("children = [{{ table = \"orders\", column = \"user_id\", action = \"anonymize\", {set} }}]"))
+    };
+    let refused = async |note: &str| {
+        let plan = ebb.engine.plan(&wanted(&policy(note)).unwrap()).await.unwrap();
+        let found = plan.trees[0].findings.iter().filter(|found| found.refuses);
+        found.map(|found| found.message.clone()).collect::<Vec<_>>().join("; ")
+    };
+    let said = refused("case when id > 1 then nonsense else 'x' end").await;
+    assert!(said.contains("`set` of note in public.orders: column \"nonsense\" does not exist"), "{said}");
+    assert_eq!(refused("case when id > 1 then note else 'x' end").await, "");
 }
 
 #[tokio::test]

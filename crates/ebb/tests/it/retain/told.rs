@@ -1,5 +1,7 @@
 //! What people are told before anything is deleted: the tree, what hangs on it, and what falls due when.
 
+use std::collections::BTreeMap;
+
 use ebb::audit::SubjectKey;
 use ebb::doctor::{Questions, Severity};
 use ebb::retain::{Consent, Link, OverrideChange, Replay, TenantTerms, past_erasures, replay, set_override};
@@ -471,4 +473,41 @@ async fn another_zone_asks_where_it_makes_somebody_due() {
     let refused = ebb.engine.set_policy("users", &zone, "test").await.unwrap_err();
     assert!(refused.to_string().contains("2 more subjects would be due at once"), "{refused}");
     assert_eq!(ebb.rows().await.0, 12);
+}
+
+#[tokio::test]
+async fn counts_of_what_is_unlinked_are_those_of_the_plan_however_large_a_subject_is() {
+    // Staff of user 2, who goes with it, look after orders too; so does it itself, and others after its own.
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE agents (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+         CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE,
+             assigned_to bigint REFERENCES users ON DELETE SET NULL, agent bigint REFERENCES agents ON DELETE SET NULL, changed int);
+         CREATE INDEX ON agents (user_id); CREATE INDEX ON orders (user_id); CREATE INDEX ON orders (assigned_to);
+         CREATE INDEX ON orders (agent);
+         CREATE FUNCTION changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.changed := 1; RETURN NEW; END $$;
+         CREATE TRIGGER changed BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION changed();
+         INSERT INTO users SELECT generate_series(1, 3); INSERT INTO agents VALUES (1, 2), (2, 3);
+         INSERT INTO orders SELECT n, 1 + n % 3, CASE WHEN n % 2 = 0 THEN 2 END, CASE WHEN n % 5 = 0 THEN 1 WHEN n % 7 = 0 THEN 2 END
+             FROM generate_series(1, 36000) n",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    let unlinked = async |id: &str| {
+        ebb.db.execute(&format!("SELECT ebb.delete_subject('users', '{id}')")).await;
+        ebb.db.advance("91 days").await;
+        let planned: BTreeMap<String, u64> =
+            ebb.engine.plan(&[]).await.unwrap().trees[0].unlinks.iter().cloned().collect();
+        ebb.once("users").await;
+        let last = "SELECT COALESCE(details -> 'unlinked', '{}') FROM ebb.audit WHERE action = 'erase' ORDER BY id DESC LIMIT 1";
+        let told: BTreeMap<String, u64> = serde_json::from_value(ebb.db.scalar(last).await).unwrap();
+        (planned, told)
+    };
+    let (planned, told) = unlinked("2").await;
+    assert_eq!(planned["public.orders"], 12_000 + 4_800);
+    assert_eq!(told, planned);
+    // 3 goes as a whole.
+    let (planned, told) = unlinked("3").await;
+    assert_eq!(planned["public.orders"], 1_372);
+    assert_eq!(told, planned);
 }

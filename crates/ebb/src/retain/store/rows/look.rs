@@ -113,13 +113,17 @@ pub(crate) async fn existing(connection: &mut PgConnection, root: &Root, ids: &D
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// The subjects for whom `unless` holds now.
+/// The subjects for whom `unless` holds now. It is asked of their rows alone, after the join: of another's it might raise.
 pub(crate) async fn blocked(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
     let Some(view) = &root.unless else { return Ok(Vec::new()) };
     // The view's columns are the key's, then the condition.
     let key: Vec<Ident> = (0..root.key.len()).map(|at| Ident::new(format!("ebb:k{at}"))).collect();
     let join = join(&key, &root.key, 1);
-    let sql = format!("SELECT p.\"ebb:s\" FROM ({view}) AS n JOIN {} ON {} WHERE n.\"ebb:unless\"", join.from, join.on);
+    let sql = format!(
+        "SELECT asked.s FROM (SELECT p.\"ebb:s\" AS s, n.\"ebb:unless\" AS unless FROM ({view}) AS n JOIN {} ON {} OFFSET 0) AS asked \
+         WHERE asked.unless",
+        join.from, join.on
+    );
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
     let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -265,6 +269,32 @@ pub(crate) async fn any(
         format!("SELECT EXISTS (SELECT FROM {relation} AS n JOIN {} ON {} WHERE {condition})", join.from, join.on);
     let rows = fetch(connection, &sql, &values, &rows.subjects).await?;
     Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+}
+
+/// Whether any row of an edge's child refers to the given rows of its parent, but for rows that go `along` with them.
+pub(crate) async fn still_linked(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    parents: &Doomed,
+    along: Option<&Doomed>,
+) -> Result<bool> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
+    let link = join(&edge.child_columns, &columns, 1);
+    let mut binds = vec![(values, &parents.subjects)];
+    let mut but = String::new();
+    if let Some(along) = along {
+        let key: Vec<Ident> = child.key.iter().map(|column| column.name.clone()).collect();
+        let (columns, values) = pick(along, &child.read, &key)?;
+        let own = join(&key, &columns, link.arrays + 2);
+        but = format!(" WHERE NOT EXISTS (SELECT FROM {} WHERE {})", own.from, own.on);
+        binds.push((values, &along.subjects));
+    }
+    let sql = format!("SELECT EXISTS (SELECT FROM {} AS n JOIN {} ON {}{but})", child.relation, link.from, link.on);
+    let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+    let query = binds.iter().fold(query, |query, (values, subjects)| bind(query, values, subjects));
+    Ok(query.fetch_one(connection).await?.try_get(0)?)
 }
 
 /// Rows of a table by tenant, most first; over a share of its pages.

@@ -14,6 +14,7 @@ mod unmarked;
 pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
     alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
+    still_linked,
 };
 pub(crate) use meet::meet;
 pub(crate) use session::{

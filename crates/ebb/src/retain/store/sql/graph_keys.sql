@@ -12,6 +12,7 @@ SELECT c.conname::text AS name,
        CASE WHEN pc.relispartition THEN pn.nspname || '.' || pc.relname END AS parent_partition,
        c.confdeltype::text AS on_delete,
        c.condeferrable AS deferrable,
+       c.confmatchtype = 'f' AS full,
        ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY AS k (num, at)
              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num ORDER BY k.at) AS child_columns,
        ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY AS k (num, at)

@@ -63,9 +63,9 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        -- Rules that make something else of a deletion or a change.
        ARRAY(SELECT r.rulename::text FROM pg_catalog.pg_rewrite r
              WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '4') AND r.ev_enabled <> 'D' ORDER BY 1) AS rules,
-       -- A trigger before an update may keep a row as it is.
+       -- A trigger on an update may keep a row as it is, or make it so again.
        EXISTS (SELECT FROM pg_catalog.pg_trigger t
-               WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgtype & 2 <> 0 AND t.tgtype & 1 <> 0 AND t.tgenabled <> 'D'
+               WHERE NOT t.tgisinternal AND t.tgtype & 16 <> 0 AND t.tgenabled <> 'D'
                  AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))) AS updates_hindered,
        -- Triggers on UPDATE whose function deletes, or calls one that does: what a restore would need may be gone by then.
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t

@@ -1,8 +1,8 @@
 -- The next remembered links of a policy ($1) after a place ($2, $3), at most $4, all of one horizon, whose transactions have all ended.
 -- Index: late_link_next, deletion_pkey. Lock: FOR UPDATE SKIP LOCKED.
-SELECT l.id, l.deletion, l.horizon, l.sealed,
-       COALESCE(d.writers, '{}') AS whole, COALESCE(d.partly, '{}') AS partly
-FROM ebb.late_link l LEFT JOIN ebb.deletion d ON d.id = l.deletion
+SELECT l.id, l.deletion, l.horizon, l.sealed, COALESCE(d.writers, '{}') AS whole, COALESCE(d.partly, '{}') AS partly, d.tenant, ebb.now() AS now
+FROM ebb.late_link l
+LEFT JOIN ebb.deletion d ON d.id = l.deletion
 WHERE l.policy = $1
   AND l.horizon = (SELECT o.horizon FROM ebb.late_link o
                    WHERE o.policy = $1 AND (o.horizon, o.id) > ($2, $3)
