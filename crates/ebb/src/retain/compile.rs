@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::keeper::Surroundings;
 use super::store::rows::{self, Path, Root, SoftDelete, Standing};
 use super::tree::{self, EdgeAction, Marks, Tree, Wishes};
-use super::{graph, keeper, store};
+use super::{graph, keeper, path, store};
 use crate::pg::expression::Change;
 use crate::pg::{Ident, catalog, expression};
 use crate::policy::{Mirror, Retain, Subjects};
@@ -133,7 +133,7 @@ pub(crate) async fn compile_among(
 ) -> Result<Compiled> {
     let (table, mut tree) = tree_among(connection, policy, subjects, among).await?;
     tree.refuse()?;
-    tree.path = Path::of(&table.relation, &store::closed_schemas(connection, table.oid).await?);
+    tree.path = Path::of(&table.relation, &path::closed(connection, table.oid).await?);
     let (oid, relation) = (table.oid, &table.relation);
     let deleted_at = catalog::column(connection, relation, oid, &subjects.deleted_at).await?;
     if deleted_at.not_null {

@@ -35,6 +35,11 @@ impl fmt::Display for Path {
     }
 }
 
+/// The schemas of a table's path in which nobody else may create.
+pub(super) async fn closed(connection: &mut PgConnection, table: u32) -> Result<Vec<String>> {
+    Ok(Path::of(connection, table).await?.closed)
+}
+
 /// Triggers of a policy's table that name without a schema what is only where others may create.
 pub(super) async fn unseen(connection: &mut PgConnection, table: &catalog::Table) -> Result<Vec<Finding>> {
     let path = Path::of(connection, table.oid).await?;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use super::store::{self, Deletion, Happened, Hold, Unmarked, rows};
+use super::store::{self, Deletion, Happened, Hold, Unmarked};
 use super::{compile, look};
 use crate::audit::{Entry, Moment};
 use crate::policy::{Kind, Mode, Policy, Retain};

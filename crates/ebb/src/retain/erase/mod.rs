@@ -27,7 +27,7 @@ use super::snapshot::Copier;
 use super::store::late::LatePlace;
 use super::store::rows::{self, Copied, Doomed, RootRow, Rows, Taken};
 use super::store::{self, Candidate, Fences, Look, Place, Writers};
-use super::tree::{EdgeAction, Node, Tree};
+use super::tree::{Edge, EdgeAction, Node, Tree};
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
 use crate::pg::Ident;

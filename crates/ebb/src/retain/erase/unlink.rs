@@ -102,7 +102,8 @@ impl Erase {
             let left = match hindered && set.ends_link() {
                 true => {
                     let unset = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&changed.writers));
-                    rows::count_distinct(connection, tree, &[(&edge.narrowed(&unset), parents)], Rows::Stay, &[]).await?
+                    rows::count_distinct(connection, tree, &[(&edge.narrowed(&unset), parents)], Rows::Stay, &[])
+                        .await?
                 }
                 false => 0,
             };

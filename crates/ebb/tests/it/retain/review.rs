@@ -2,7 +2,7 @@
 
 use ebb::audit::Moment;
 use ebb::policy::Term;
-use ebb::retain::OverrideChange;
+use ebb::retain::{OverrideChange, TenantTerms};
 
 use super::{SHOP, users};
 use crate::harness::Ebb;
@@ -147,12 +147,7 @@ async fn the_check_and_the_engine_agree_on_every_calendar() {
 async fn a_tenants_report_says_nothing_of_others() {
     let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
     let mut tx = ebb.engine.database().read().await.unwrap();
-    let shorter = OverrideChange::Set {
-        retention: Some(Term::days(60)),
-        warn_before: None,
-        texts: Default::default(),
-        enabled: true,
-    };
+    let shorter = OverrideChange::Set(TenantTerms { retention: Some(Term::days(60)), ..Default::default() });
     for tenant in ["t0", "t1"] {
         ebb::retain::set_override(&mut tx, "users", tenant, &shorter, false, "test").await.unwrap();
     }
