@@ -137,6 +137,14 @@ pub(crate) async fn leaving(
         .await?)
 }
 
+/// Knows by number what was known by name, and the other way round, after a dump was restored or a table renamed. What is
+/// not there is forgotten; those of a policy that a dump left behind.
+pub(crate) async fn settle(connection: &mut PgConnection, policy: &str) -> Result<Vec<String>> {
+    let missing = sql!("settle_detached" scalar String).bind(policy).fetch_all(&mut *connection).await?;
+    sql!("rename_detached").execute(connection).await?;
+    Ok(missing)
+}
+
 /// Makes missing partitions; how many.
 pub(crate) async fn add(
     connection: &mut PgConnection,
@@ -276,6 +284,8 @@ pub(crate) struct Contents {
     pub(crate) newest: Option<Moment>,
     /// Whether its newest row is past `keep` too.
     pub(crate) due: bool,
+    /// Whether all of its rows are of its period.
+    pub(crate) inside: bool,
 }
 
 /// Partitions up to so many pages are counted; of larger ones the record has the estimate of their statistics.
@@ -287,6 +297,7 @@ pub(crate) async fn lock_and_look(
     policy: &Partition,
     on: &Partitioned,
     partition: &Relation,
+    leaving: &Leaving,
 ) -> Result<Contents> {
     let column = &on.column;
     sqlx::raw_sql(AssertSqlSafe(format!("LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE")))
@@ -296,17 +307,20 @@ pub(crate) async fn lock_and_look(
     let edge = |order: &str| {
         format!(
             "ebb.partition_moment($1, (SELECT p.{column}::text FROM {partition} AS p WHERE p.{column} IS NOT NULL \
-             ORDER BY p.{column} {order} LIMIT 1)) AT TIME ZONE ebb.partition_zone($1, $2)"
+             ORDER BY p.{column} {order} LIMIT 1))"
         )
     };
     let relation = crate::pg::Literal(&partition.to_string()).to_string();
     let sql = format!(
-        "WITH edges AS MATERIALIZED (SELECT {} AS oldest, {} AS newest),
+        "WITH local AS MATERIALIZED (SELECT {} AS oldest, {} AS newest),
+              edges AS (SELECT oldest >= $4::text::timestamp AND newest < $5::text::timestamp AS inside,
+                               oldest AT TIME ZONE ebb.partition_zone($1, $2) AS oldest, newest AT TIME ZONE ebb.partition_zone($1, $2) AS newest
+                        FROM local),
               size AS (SELECT pg_relation_size({relation}) / 8192 <= {COUNT_UP_TO_PAGES} AS counted)
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
                 size.counted, edges.oldest, edges.newest,
-                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due
+                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due, COALESCE(edges.inside, true) AS inside
          FROM edges, size",
         edge("ASC"),
         edge("DESC")
@@ -316,6 +330,8 @@ pub(crate) async fn lock_and_look(
         .bind(&on.kind)
         .bind(policy.zone.name())
         .bind(policy.keep.map(|keep| keep.to_interval()))
+        .bind(&leaving.lower_bound)
+        .bind(&leaving.upper_bound)
         .fetch_one(connection)
         .await?)
 }

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::store::Leaving;
 use super::{Partitioned, store};
 use crate::audit::Entry;
 use crate::gate::{self, Held};
@@ -37,6 +38,8 @@ pub(crate) enum Step {
     Finalize(i64),
     /// Drops it, when it is out and due.
     Drop(i64),
+    /// Says that a restored dump had not brought one that was out.
+    Missing(String),
 }
 
 /// A run over one table.
@@ -54,6 +57,8 @@ pub(crate) struct Upkeep {
     pub(crate) ended: Vec<String>,
     /// Why expired partitions cannot leave.
     pub(crate) stuck: Vec<String>,
+    /// Partitions that were out where the dump was taken that this database was restored from, and are not here.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Upkeep {
@@ -69,6 +74,11 @@ impl Upkeep {
             Step::Detach(oid) => self.detach(batch, oid).await.map(|()| 0),
             Step::Finalize(oid) => self.finalize(batch, oid).await.map(|()| 0),
             Step::Drop(oid) => self.drop(batch, oid).await,
+            Step::Missing(ref partition) => {
+                tracing::warn!(policy = %self.policy.name, partition, "A restored dump had not brought a detached partition; it is forgotten");
+                self.missing.push(partition.clone());
+                Ok(0)
+            }
         };
         let changed = match tried {
             Err(error) if error.sqlstate().as_deref() == Some("55P03") => return Err(self.gave_way(error).await?),
@@ -199,7 +209,7 @@ impl Upkeep {
         }
         store::wait_little(batch.connection()).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
-        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition).await?;
+        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition, &leaving).await?;
         if !contents.due {
             return Err(Error::refused(format!(
                 "partition {} is past its time, but its newest row ({}) is not",
@@ -207,6 +217,11 @@ impl Upkeep {
                 contents.newest.map_or_else(String::new, |newest| newest.to_string()),
             ))
             .with_hint("look at that row; attach the partition again, or drop it by hand"));
+        }
+        if !contents.inside {
+            let Leaving { lower_bound: from, upper_bound: to, .. } = &leaving;
+            return Err(Error::refused(format!("{} has rows from outside of {from} to {to}", partition.label()))
+                .with_hint("no partition of that period has them: look whether it is the one; move them away, or drop it by hand"));
         }
         // Nobody can add to it any more; what it has of subjects on hold is looked at with the node's own rights.
         store::back_from_role(batch.connection(), role.as_ref()).await?;
@@ -226,7 +241,7 @@ impl Upkeep {
         &self,
         batch: &mut Batch,
         partition: &str,
-        leaving: &store::Leaving,
+        leaving: &Leaving,
         contents: &store::Contents,
     ) -> Result<()> {
         let claim = &batch.claim;
@@ -279,7 +294,12 @@ impl Chore for Upkeep {
             )
         });
         let stuck = self.stuck.iter().map(|why| format!("an expired partition stays: {why}"));
-        let all: Vec<String> = kept.into_iter().chain(ended).chain(stuck).collect();
+        let missing = self.missing.iter().map(|partition| {
+            format!(
+                "{partition} was out of the table where the dump was taken, is not in this database, and is forgotten"
+            )
+        });
+        let all: Vec<String> = kept.into_iter().chain(ended).chain(stuck).chain(missing).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }

@@ -96,6 +96,8 @@ impl PartitionWork {
             self.show_runway(connection, &look).await?;
             steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
         }
+        let missing = store::settle(connection, self.policy.name.as_str()).await?;
+        steps.extend(missing.into_iter().map(Step::Missing));
         let leaving = store::leaving(connection, &self.policy, &on).await?;
         // One that was out and that somebody attached again is a partition like any other.
         let leaving: Vec<_> = leaving.into_iter().filter(|one| one.state == "detaching" || !one.attached).collect();
@@ -160,6 +162,7 @@ impl PartitionWork {
             kept_by: None,
             ended: Vec::new(),
             stuck: Vec::new(),
+            missing: Vec::new(),
         });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }

@@ -66,6 +66,7 @@ const MIGRATIONS: &[Migration] = migrations![
     38 "0038_former",
     39 "0039_written",
     40 "0040_look",
+    47 "0047_home",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

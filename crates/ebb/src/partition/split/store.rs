@@ -17,6 +17,8 @@ pub(crate) struct Row {
     pub(crate) step: i32,
     pub(crate) pages: Option<i64>,
     pub(crate) page: i64,
+    /// Whether it was begun in the database that this one was restored from.
+    pub(crate) elsewhere: bool,
     plan: serde_json::Value,
 }
 

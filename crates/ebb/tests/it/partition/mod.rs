@@ -7,6 +7,7 @@ mod kept;
 mod majors;
 mod reach;
 mod referrers;
+mod restored;
 mod rights;
 mod split;
 mod upkeep;
