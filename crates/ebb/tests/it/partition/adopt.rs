@@ -217,6 +217,19 @@ async fn row_security_guards_the_table_and_each_partition_after_adopting() {
     ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+#[tokio::test]
+async fn a_partition_column_of_63_bytes_is_no_endless_look_at_what_refers_to_the_table() {
+    let column = "c".repeat(63);
+    let ebb = Ebb::with(&format!(
+        "CREATE TABLE public.t (id int PRIMARY KEY, {column} timestamptz NOT NULL); CREATE TABLE public.child (t int REFERENCES public.t)"
+    ))
+    .await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let request = Request { column, move_foreign_keys: true, ..request("public.t") };
+    let found = preflight(&mut tx, &request).await.unwrap();
+    assert!(found.plan.is_some(), "{:?}", found.findings);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary() {
     let ebb = Ebb::with(

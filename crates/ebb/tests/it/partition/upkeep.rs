@@ -536,6 +536,18 @@ async fn a_detach_that_somebody_else_lost_is_ended_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_brin_index_finds_a_name_for_a_column_of_63_bytes() {
+    let column = "c".repeat(63);
+    let ebb = Ebb::with(&format!("CREATE TABLE public.s ({column} timestamptz)")).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let brin = ebb::partition::brin(&mut tx, "public.s", Some(&column), 32).await.unwrap();
+    tx.rollback().await.unwrap();
+    ebb::partition::build_brin(ebb.engine.database(), &brin, &mut |_| ()).await.unwrap();
+    let built: String = ebb.db.scalar("SELECT indexdef FROM pg_indexes WHERE tablename = 's'").await;
+    assert!(built.contains("USING brin") && built.contains("s_cccc"), "{built}");
+}
+
+#[tokio::test]
 async fn a_brin_index_is_built_leaf_by_leaf_and_again_after_a_kill() {
     let ebb = partitioned("timestamptz").await;
     ebb.apply(&policy(MONTHLY)).await;

@@ -82,15 +82,34 @@ fn history_name(name: &str) -> String {
     fitting(name, "_history")
 }
 
-/// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own.
+/// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own. An ending that leaves no
+/// room for them is cut as well.
 pub(crate) fn fitting(name: &str, ending: &str) -> String {
-    if name.len() + ending.len() <= 63 {
-        return format!("{name}{ending}");
+    const LONGEST: usize = 63;
+    const DIGITS: usize = 9;
+    let whole = format!("{name}{ending}");
+    if whole.len() <= LONGEST {
+        return whole;
     }
-    let digits = digits(name);
-    let mut cut = name.to_owned();
-    while cut.len() + ending.len() + 9 > 63 {
-        cut.pop();
+    let (name, ending) = if ending.len() + DIGITS <= LONGEST { (name, ending) } else { (whole.as_str(), "") };
+    let room = LONGEST - DIGITS - ending.len();
+    format!("{}_{}{ending}", &name[..name.floor_char_boundary(room)], digits(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitting;
+
+    #[test]
+    fn a_name_fits_however_long_it_and_its_ending_are() {
+        for (name, ending) in [("t", 10), ("t", 54), ("t", 55), ("t", 69), ("tä".repeat(31).as_str(), 54)] {
+            for ending in ["x".repeat(ending), "ä".repeat(ending)] {
+                let (one, other) = (fitting(name, &ending), fitting(name, &format!("{ending}y")));
+                assert!(one.len() <= 63 && other.len() <= 63, "{one} {other}");
+                assert_ne!(one, other);
+            }
+        }
+        assert_eq!(fitting("t", "_history"), "t_history");
+        assert!(fitting(&"t".repeat(63), "_history").ends_with("_history"));
     }
-    format!("{cut}_{digits}{ending}")
 }
