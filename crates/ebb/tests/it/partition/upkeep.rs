@@ -232,6 +232,28 @@ async fn names_of_63_bytes_are_shortened_and_never_collide() {
 }
 
 #[tokio::test]
+async fn a_period_gets_another_partition_however_often_the_last_one_left() {
+    let long = "a".repeat(63);
+    for table in [long.as_str(), "p"] {
+        let ebb =
+            Ebb::with(&format!("CREATE TABLE public.{table} (at timestamptz NOT NULL) PARTITION BY RANGE (at)")).await;
+        ebb.set_clock("2026-05-10 00:00:00+00").await;
+        ebb.apply(&policy(MONTHLY).replace("public.p", &format!("public.{table}"))).await;
+        for left in 0..4 {
+            let finished = ebb.once("p").await;
+            assert!(!finished.has_failed(), "{finished:?}");
+            ebb.db.execute(&format!("INSERT INTO public.{table} VALUES ('2026-05-11')")).await;
+            let current: String = ebb.db.scalar(&format!("SELECT tableoid::regclass::text FROM public.{table}")).await;
+            assert!(current.ends_with("_2026_05"), "{left} have left: {current}");
+            ebb.db.execute(&format!("ALTER TABLE public.{table} DETACH PARTITION public.{current}")).await;
+        }
+        let left: i64 =
+            ebb.db.scalar("SELECT count(*) FROM pg_class WHERE relname ~ '_2026_05$' AND relkind = 'r'").await;
+        assert_eq!(left, 4);
+    }
+}
+
+#[tokio::test]
 async fn a_new_partition_has_what_its_siblings_have() {
     let role = format!("app_{}", uuid::Uuid::new_v4().simple());
     let ebb = Ebb::with(&format!(
