@@ -63,3 +63,24 @@ BEGIN
     RETURN name;
 END
 $$;
+
+-- Makes a partition for every period that rows of another table are of: what a DEFAULT partition had, once it is out.
+CREATE FUNCTION ebb.add_partitions_for(parent regclass, source regclass, column_name text, by_period text, unit text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC' AS $$
+DECLARE
+    kind text := ebb.partition_kind(parent, column_name, unit);
+    made int := 0;
+    one record;
+BEGIN
+    FOR one IN EXECUTE format('SELECT p.start, p.start + %L::interval AS upper_bound
+                               FROM (SELECT DISTINCT date_trunc(%L, ebb.partition_moment(%L, s.%I::text)) AS start FROM %s s) p ORDER BY 1',
+                              '1 ' || by_period, by_period, kind, column_name, source) LOOP
+        PERFORM ebb.add_derived_checks(
+            ebb.create_partition(parent, ebb.free_partition_name(parent, ebb.partition_suffix(by_period, one.start)),
+                                 ebb.partition_literal(kind, one.start), ebb.partition_literal(kind, one.upper_bound)),
+            column_name, kind, one.start, one.upper_bound);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$;

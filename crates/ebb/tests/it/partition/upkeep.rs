@@ -332,6 +332,31 @@ async fn what_upkeep_cannot_work_on_is_refused_with_the_way_out() {
 }
 
 #[tokio::test]
+async fn a_default_partition_is_emptied_by_the_statements_of_the_refusal() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.p (id bigint GENERATED ALWAYS AS IDENTITY, \"At\" bigint NOT NULL, twice bigint GENERATED ALWAYS AS (\"At\" * 2) STORED)
+             PARTITION BY RANGE (\"At\");
+         CREATE TABLE public.rest PARTITION OF public.p DEFAULT;
+         INSERT INTO public.p (\"At\") SELECT extract(epoch FROM timestamptz '2026-01-31 12:00:00+00' + n * interval '1 day')::int8 * 1000 FROM generate_series(0, 35) n",
+    )
+    .await;
+    ebb.set_clock("2026-03-10 00:00:00+00").await;
+    let before = ebb.list("(id, \"At\")", "public.p").await;
+    let config = policy(&format!("{MONTHLY}\nunit = \"ms\"")).replace("\"at\"", "\"At\"");
+    let error = ebb.try_apply(&config).await.unwrap_err();
+    let hint = error.hint().unwrap();
+    let (from, to) = (hint.find("BEGIN;").unwrap(), hint.find("COMMIT;").unwrap());
+    ebb.db.execute(&hint[from..to + "COMMIT;".len()]).await;
+    ebb.apply(&config).await;
+    assert!(maintain(&ebb).await.iter().all(|run| run.status == Status::Success));
+    assert_eq!(ebb.list("(id, \"At\")", "public.p").await, before);
+    assert_eq!(
+        ebb.list("tableoid::regclass::text", "(SELECT DISTINCT tableoid FROM public.p) p").await,
+        "p_2026_01,p_2026_02,p_2026_03"
+    );
+}
+
+#[tokio::test]
 async fn the_brake_and_observing_keep_everything_and_still_look_ahead() {
     let ebb = partitioned("timestamptz").await;
     ebb.set_clock("2026-01-10 00:00:00+00").await;
