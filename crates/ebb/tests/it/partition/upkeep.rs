@@ -516,6 +516,31 @@ async fn explain_says_which_partitions_are_read_and_executes_nothing() {
 }
 
 #[tokio::test]
+async fn statements_are_planned_and_not_executed_also_behind_explain_analyze() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    let text = "-- 1. insert\nEXPLAIN (ANALYZE, COSTS OFF, FORMAT TEXT)\nINSERT INTO p (at) VALUES (now());
+        explain analyze verbose DELETE FROM p WHERE at >= now(); EXPLAIN (SELECT count(*) FROM p); explain select 1; SELECT 1 AS explain";
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shapes = ebb::partition::shapes(text, None);
+    let explained = ebb::partition::explain(&mut tx, "public.p", Some(shapes)).await.unwrap();
+    tx.commit().await.unwrap();
+    let planned: Vec<&str> = explained.iter().map(|one| one.sql.as_str()).collect();
+    assert_eq!(
+        planned,
+        [
+            "INSERT INTO p (at) VALUES (now())",
+            "DELETE FROM p WHERE at >= now()",
+            "(SELECT count(*) FROM p)",
+            "select 1",
+            "SELECT 1 AS explain"
+        ]
+    );
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p").await, 0);
+}
+
+#[tokio::test]
 async fn explain_looks_at_periods_as_long_as_the_policy_says() {
     let ebb = Ebb::new().await;
     ebb.set_clock("2026-11-10 12:00:00+00").await;
