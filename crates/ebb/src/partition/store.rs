@@ -265,6 +265,17 @@ pub(crate) async fn beneath(connection: &mut PgConnection, oids: &[i64]) -> Resu
     Ok(sql!("beneath" scalar i64).bind(oids).fetch_all(connection).await?)
 }
 
+/// The statement that would attach a partition of a past period again.
+pub(crate) async fn attach_again(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+    oid: i64,
+) -> Result<Option<String>> {
+    let query = sql!("attach_again" scalar String).bind(oid).bind(&on.kind).bind(policy.zone.name());
+    Ok(query.fetch_optional(connection).await?)
+}
+
 pub(crate) async fn note_detached(connection: &mut PgConnection, oid: i64) -> Result<()> {
     sql!("note_detached").bind(oid).execute(connection).await?;
     Ok(())

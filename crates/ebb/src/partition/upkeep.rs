@@ -53,8 +53,8 @@ pub(crate) struct Upkeep {
     /// Partitions that stay because of a hold, and whose holds those are.
     pub(crate) kept: u64,
     pub(crate) kept_by: Option<String>,
-    /// Partitions that somebody else had begun to take out.
-    pub(crate) ended: Vec<String>,
+    /// Partitions that somebody else had begun to take out, and what would attach one of a past period again.
+    pub(crate) ended: Vec<(String, Option<String>)>,
     /// Why expired partitions cannot leave.
     pub(crate) stuck: Vec<String>,
     /// Partitions that were out where the dump was taken that this database was restored from, and are not here.
@@ -186,10 +186,11 @@ impl Upkeep {
             return Ok(());
         };
         let partition = place.relation().label();
+        let again = store::attach_again(batch.connection(), &self.policy, &self.on, oid).await?;
         self.let_go(batch, oid, place).await?;
-        tracing::warn!(policy = %self.policy.name, partition,
+        tracing::warn!(policy = %self.policy.name, partition, again,
             "Ended a detach that somebody else began and that was cancelled; its rows are in a table of its own, outside of the partitioned one");
-        self.ended.push(partition);
+        self.ended.push((partition, again));
         Ok(())
     }
 
@@ -288,10 +289,11 @@ impl Chore for Upkeep {
         let kept = self.kept_by.as_ref().map(|whose| {
             format!("{} expired partitions stay: they have rows of subjects on hold (policy {whose})", self.kept)
         });
-        let ended = self.ended.iter().map(|partition| {
-            format!(
-                "{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped"
-            )
+        let ended = self.ended.iter().map(|(partition, again)| {
+            let again = again.as_ref().map_or(String::new(), |again| {
+                format!(", and no partition takes rows of its period, which is past (to have it back: {again})")
+            });
+            format!("{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped{again}")
         });
         let stuck = self.stuck.iter().map(|why| format!("an expired partition stays: {why}"));
         let missing = self.missing.iter().map(|partition| {

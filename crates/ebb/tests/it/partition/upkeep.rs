@@ -604,7 +604,28 @@ async fn a_detach_that_somebody_else_lost_is_ended_and_loses_nothing() {
     assert!(runs[0].note.as_ref().unwrap().contains("public.p_2026_04 is out of the table"), "{runs:?}");
     assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await, "what is expired went");
     assert_eq!(ebb.list("id", "public.p_2026_04").await, "2", "what is not expired is there, outside");
+    assert!(!runs[0].note.as_ref().unwrap().contains("ATTACH"), "its period has a new one: {runs:?}");
     ebb.db.execute("INSERT INTO public.p VALUES (3, '2026-04-11')").await;
+}
+
+#[tokio::test]
+async fn a_lost_detach_of_a_past_period_says_how_to_have_it_back() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-03-10 00:00:00+00").await;
+    // As a cancelled one leaves it.
+    ebb.db
+        .execute("UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'public.p_2026_02'::regclass")
+        .await;
+    let runs = maintain(&ebb).await;
+    let note = runs[0].note.clone().unwrap_or_default();
+    let back = note.split("to have it back: ").nth(1).and_then(|rest| rest.strip_suffix(')'));
+    ebb.db.execute(back.unwrap_or_else(|| panic!("{runs:?}"))).await;
+    assert_eq!(ebb.list("id", "public.p").await, "1");
+    ebb.db.execute("INSERT INTO public.p VALUES (2, '2026-02-16')").await;
 }
 
 #[tokio::test]
