@@ -1,5 +1,6 @@
 //! A database per test, cloned from a template that is migrated once per process, and a clock that moves.
 
+use std::process::Command;
 use std::time::Duration;
 
 use ebb::pg::{Database, Target};
@@ -7,7 +8,8 @@ use sqlx::postgres::{PgPool, PgPoolOptions, Postgres};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::server::{Server, server};
+use crate::server::{Server, client_program, server};
+use crate::temp::TempDir;
 
 const TEMPLATE: &str = "ebb_template";
 
@@ -102,6 +104,29 @@ impl TestDatabase {
             Ok(value) => value,
             Err(error) => panic!("{error}\nin: {sql}"),
         }
+    }
+
+    /// What `pg_dump` with these options writes of a database, restored into an empty one; false where there is no `pg_dump`
+    /// of the server's version.
+    pub fn restore_into(&self, new: &Self, server: &Server, options: &[&str]) -> bool {
+        let Some(pg_dump) = client_program(server.bin(), "pg_dump") else {
+            println!("skipped: no pg_dump of the server's version");
+            return false;
+        };
+        let dump = Command::new(pg_dump).args(options).arg(&self.url).output().expect("pg_dump runs");
+        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        let dir = TempDir::new();
+        let file = dir.path().join("dump.sql");
+        std::fs::write(&file, &dump.stdout).expect("the directory is there");
+        let psql = client_program(server.bin(), "psql").expect("whoever has pg_dump has psql");
+        let restore = Command::new(psql)
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"])
+            .arg(&file)
+            .arg(&new.url)
+            .output()
+            .expect("psql runs");
+        assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+        true
     }
 
     /// Moves the clock, see [`advance`].

@@ -425,6 +425,12 @@ async fn a_table_that_is_partitioned_already_only_gets_someone_to_look_after_it(
     assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
     shell.ok(&["partition", "maintain", "public.p"]);
     assert_eq!(db.scalar::<i64>("SELECT count(*) FROM pg_inherits WHERE inhparent = 'public.p'::regclass").await, 5);
+    // As a kill between the database and the file leaves it.
+    shell.write("ebb.toml", CONFIG);
+    shell.ok(&adopt[..7]);
+    assert_eq!(shell.read("ebb.toml"), file, "it goes on with what the policy has");
+    let other = [&adopt[..7], &["--ahead", "5"]].concat();
+    assert!(shell.fails(1, &other).contains("policy p looks after public.p already"));
     let wrong = shell.fails(2, &["partition", "adopt", "public.p", "--column", "at", "--by", "month", "--guard", "at"]);
     assert!(wrong.contains("is partitioned already"), "{wrong}");
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::statements::{parameter, statements};
+use super::statements::{behind_explain, parameter, statements};
 use super::{list, store};
 use crate::pg::catalog::{self, Table};
 use crate::pg::{Ident, Literal};
@@ -85,7 +85,8 @@ pub fn shapes(text: &str, expect: Option<usize>) -> Vec<Shape> {
         sql,
     }
     };
-    statements(text).into_iter().enumerate().map(shape).collect()
+    let planned = statements(text).into_iter().map(|sql| behind_explain(&sql).to_owned());
+    planned.enumerate().map(shape).collect()
 }
 
 #[derive(sqlx::FromRow)]
@@ -101,7 +102,8 @@ struct Columns {
     /// Partitions without a beginning: no column has one value in them.
     open_ended: i64,
     expiry: Option<String>,
-    guarded: bool,
+    /// The statement by which a guard tells the time of a key, and what its parameters are.
+    guard: Option<String>,
     this: String,
     next: String,
     ahead: String,
@@ -182,11 +184,13 @@ async fn usual(connection: &mut PgConnection, table: &Table) -> Result<Vec<Shape
             sql: format!("UPDATE {relation} SET {name} = {name} WHERE {conditions}"),
             reachable: None,
             best: Some(1),
-            advice: match columns.guarded {
-                true => format!(
-                    "the key may be in any partition: name {name} too, as below; the guard knows it: SELECT result #>> '{{}}' FROM ebb.once_key"
+            advice: match &columns.guard {
+                Some(tells) => {
+                    format!("the key may be in any partition: name {name} too, as below; the guard knows it: {tells}")
+                }
+                None => format!(
+                    "the key may be in any partition: name {name} too, as below; --guard lets callers look it up"
                 ),
-                false => format!("the key may be in any partition: name {name} too, as below; --guard lets callers look it up"),
             },
         });
         shapes.push(Shape {

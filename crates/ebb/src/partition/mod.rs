@@ -28,7 +28,7 @@ pub use rollback::{
 use sqlx::PgConnection;
 
 use crate::pg::catalog::{self, Table};
-use crate::pg::{Ident, Relation};
+use crate::pg::{Ident, Literal, Relation};
 use crate::policy::Partition;
 use crate::{Error, Result};
 
@@ -87,21 +87,31 @@ pub(crate) async fn partitioned_by(connection: &mut PgConnection, policy: &Parti
         .with_hint("take it out"));
     }
     if let Some(default) = shape.default_partition {
-        return Err(refuse_default(&table.relation, &default));
+        let columns = rollback::plain_columns(connection, i64::from(table.oid)).await?;
+        return Err(refuse_default(
+            (&table.relation, &default),
+            &columns,
+            &[column.name.as_str(), policy.by.as_str()],
+            unit,
+        ));
     }
     Ok(Partitioned { table, column: column.name, kind })
 }
 
 /// A DEFAULT partition is read under a lock whenever another is added, and forbids DETACH CONCURRENTLY.
-fn refuse_default(parent: &Relation, default: &str) -> Error {
+fn refuse_default((parent, default): (&Relation, &str), columns: &str, period: &[&str], unit: Option<&str>) -> Error {
+    let quoted = parent.to_string();
+    let told = [quoted.as_str(), default].into_iter().chain(period.iter().copied()).chain(unit);
+    let told: Vec<String> = told.map(|word| Literal(word).to_string()).collect();
+    let told = told.join(", ");
     Error::config(format!(
         "table {} has the DEFAULT partition {default}: adding any other would read it under a lock, and nothing could be detached concurrently",
         parent.label()
     ))
     .with_hint(format!(
         "empty and detach it in one transaction, so that its rows are always seen: BEGIN; ALTER TABLE {parent} DETACH PARTITION {default}; \
-         a partition for each period that its rows are of (CREATE TABLE … PARTITION OF {parent} FOR VALUES FROM (…) TO (…)); \
-         INSERT INTO {parent} SELECT * FROM {default}; DROP TABLE {default}; COMMIT; then run this again"
+         SELECT ebb.add_partitions_for({told}); INSERT INTO {parent} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {default}; \
+         DROP TABLE {default}; COMMIT; then run this again"
     ))
 }
 
@@ -112,7 +122,7 @@ fn refuse_partman(table: &Relation, other: &store::Partman) -> Error {
     Error::config(format!("table {} is looked after by pg_partman", table.label())).with_hint(format!(
         "take over from it: UPDATE {own} SET automatic_maintenance = 'off' WHERE parent_table = {}; \
          it makes partitions of {}, {} ahead, and keeps them {keep}; `ebb partition adopt` does both and writes the policy",
-        crate::pg::Literal(&other.parent_table),
+        Literal(&other.parent_table),
         other.interval,
         other.premake
     ))

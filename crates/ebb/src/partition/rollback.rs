@@ -472,7 +472,7 @@ async fn spread(connection: &mut PgConnection, parent: u32, old: i64) -> Result<
 }
 
 /// The columns of a table that can be written.
-async fn plain_columns(connection: &mut PgConnection, oid: i64) -> Result<String> {
+pub(super) async fn plain_columns(connection: &mut PgConnection, oid: i64) -> Result<String> {
     Ok(sql!("plain_columns" scalar String).bind(oid).fetch_one(connection).await?)
 }
 

@@ -52,6 +52,33 @@ pub(super) fn parameter(statement: &str) -> Option<&str> {
     .next()
 }
 
+/// What stands behind EXPLAIN and its options, whatever those are; all of it where there is no EXPLAIN.
+pub(super) fn behind_explain(statement: &str) -> &str {
+    let said =
+        pieces(statement).into_iter().take_while(|(piece, part)| *piece == Piece::Comment || part.trim().is_empty());
+    let code = statement[said.map(|(_, part)| part.len()).sum()..].trim_start();
+    let Some(mut rest) = after(code, "explain") else { return statement };
+    let query = |text: &str| {
+        ["(", "select", "with", "values", "table"].iter().any(|word| after(text.trim_start(), word).is_some())
+    };
+    match rest.strip_prefix('(').filter(|inside| !query(inside)).and_then(|inside| inside.split_once(')')) {
+        Some((_, rest)) => rest.trim_start(),
+        None => {
+            for option in ["analyze", "analyse", "verbose"] {
+                rest = after(rest, option).unwrap_or(rest);
+            }
+            rest
+        }
+    }
+}
+
+/// What follows a word, in whatever case it is.
+fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let (head, rest) = text.split_at_checked(word.len())?;
+    let goes_on = word != "(" && rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    (head.eq_ignore_ascii_case(word) && !goes_on).then(|| rest.trim_start())
+}
+
 fn pieces(text: &str) -> Vec<(Piece, &str)> {
     let (mut pieces, mut rest, mut code) = (Vec::new(), text, 0);
     while let Some(c) = rest[code..].chars().next() {

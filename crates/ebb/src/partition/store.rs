@@ -137,10 +137,12 @@ pub(crate) async fn leaving(
         .await?)
 }
 
-/// Finds what was taken out before a dump was restored here.
-pub(crate) async fn rehome_detached(connection: &mut PgConnection) -> Result<()> {
-    sql!("rehome_detached").execute(connection).await?;
-    Ok(())
+/// Knows by number what was known by name, and the other way round, after a dump was restored or a table renamed. What is
+/// not there is forgotten; those of a policy that a dump left behind.
+pub(crate) async fn settle(connection: &mut PgConnection, policy: &str) -> Result<Vec<String>> {
+    let missing = sql!("settle_detached" scalar String).bind(policy).fetch_all(&mut *connection).await?;
+    sql!("rename_detached").execute(connection).await?;
+    Ok(missing)
 }
 
 /// Makes missing partitions; how many.
@@ -230,6 +232,17 @@ pub(crate) async fn beneath(connection: &mut PgConnection, oids: &[i64]) -> Resu
     Ok(sql!("beneath" scalar i64).bind(oids).fetch_all(connection).await?)
 }
 
+/// The statement that would attach a partition of a past period again.
+pub(crate) async fn attach_again(
+    connection: &mut PgConnection,
+    policy: &Partition,
+    on: &Partitioned,
+    oid: i64,
+) -> Result<Option<String>> {
+    let query = sql!("attach_again" scalar String).bind(oid).bind(&on.kind).bind(policy.zone.name());
+    Ok(query.fetch_optional(connection).await?)
+}
+
 pub(crate) async fn note_detached(connection: &mut PgConnection, oid: i64) -> Result<()> {
     sql!("note_detached").bind(oid).execute(connection).await?;
     Ok(())
@@ -249,8 +262,8 @@ pub(crate) struct Contents {
     pub(crate) newest: Option<Moment>,
     /// Whether its newest row is past `keep` too.
     pub(crate) due: bool,
-    /// Whether every row is within the bounds that it had as a partition.
-    pub(crate) fits: bool,
+    /// Whether all of its rows are of its period.
+    pub(crate) inside: bool,
 }
 
 /// Partitions up to so many pages are counted; of larger ones the record has the estimate of their statistics.
@@ -261,7 +274,8 @@ pub(crate) async fn lock_and_look(
     connection: &mut PgConnection,
     policy: &Partition,
     on: &Partitioned,
-    (partition, leaving): (&Relation, &Leaving),
+    partition: &Relation,
+    leaving: &Leaving,
 ) -> Result<Contents> {
     let column = &on.column;
     sqlx::raw_sql(AssertSqlSafe(format!("LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE")))
@@ -271,19 +285,20 @@ pub(crate) async fn lock_and_look(
     let edge = |order: &str| {
         format!(
             "ebb.partition_moment($1, (SELECT p.{column}::text FROM {partition} AS p WHERE p.{column} IS NOT NULL \
-             ORDER BY p.{column} {order} LIMIT 1)) AT TIME ZONE ebb.partition_zone($1, $2)"
+             ORDER BY p.{column} {order} LIMIT 1))"
         )
     };
     let relation = crate::pg::Literal(&partition.to_string()).to_string();
     let sql = format!(
-        "WITH edges AS MATERIALIZED (SELECT {} AS oldest, {} AS newest),
+        "WITH local AS MATERIALIZED (SELECT {} AS oldest, {} AS newest),
+              edges AS (SELECT oldest >= $4::text::timestamp AND newest < $5::text::timestamp AS inside,
+                               oldest AT TIME ZONE ebb.partition_zone($1, $2) AS oldest, newest AT TIME ZONE ebb.partition_zone($1, $2) AS newest
+                        FROM local),
               size AS (SELECT pg_relation_size({relation}) / 8192 <= {COUNT_UP_TO_PAGES} AS counted)
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
                 size.counted, edges.oldest, edges.newest,
-                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due,
-                COALESCE(edges.oldest >= $4::text::timestamp AT TIME ZONE ebb.partition_zone($1, $2)
-                     AND edges.newest < $5::text::timestamp AT TIME ZONE ebb.partition_zone($1, $2), true) AS fits
+                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due, COALESCE(edges.inside, true) AS inside
          FROM edges, size",
         edge("ASC"),
         edge("DESC")

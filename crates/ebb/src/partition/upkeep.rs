@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::PgConnection;
 
+use super::store::Leaving;
 use super::{Partitioned, detach, store};
 use crate::audit::Entry;
 use crate::gate::{self, Held};
@@ -40,6 +41,8 @@ pub(crate) enum Step {
     Finalize { oid: i64, is_ours: bool },
     /// Drops it, when it is out and due.
     Drop(i64),
+    /// Says that a restored dump had not brought one that was out.
+    Missing(String),
 }
 
 /// A run over one table.
@@ -53,12 +56,14 @@ pub(crate) struct Upkeep {
     /// Partitions that stay because of a hold, and whose holds those are.
     pub(crate) kept: u64,
     pub(crate) kept_by: Option<String>,
-    /// Partitions that somebody else had begun to take out.
-    pub(crate) ended: Vec<String>,
+    /// Partitions that somebody else had begun to take out, and what would attach one of a past period again.
+    pub(crate) ended: Vec<(String, Option<String>)>,
     /// Why expired partitions cannot leave.
     pub(crate) stuck: Vec<String>,
     /// Whether a pending detach was waited for as long as that may take.
     pub(crate) in_vain: bool,
+    /// Partitions that were out where the dump was taken that this database was restored from, and are not here.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Upkeep {
@@ -74,6 +79,11 @@ impl Upkeep {
             Step::Detach(oid) => self.detach(batch, oid).await.map(|()| 0),
             Step::Finalize { oid, is_ours } => self.finalize(batch, oid, is_ours).await.map(|()| 0),
             Step::Drop(oid) => self.drop(batch, oid).await,
+            Step::Missing(ref partition) => {
+                tracing::warn!(policy = %self.policy.name, partition, "A restored dump had not brought a detached partition; it is forgotten");
+                self.missing.push(partition.clone());
+                Ok(0)
+            }
         };
         let changed = match tried {
             Err(error) if error.sqlstate().as_deref() == Some("55P03") => return Err(self.gave_way(error).await?),
@@ -203,11 +213,14 @@ impl Upkeep {
     /// In no transaction of ours: who has to be waited for may take as long as that, and nothing is to be decided any more.
     async fn finalize_alone(&mut self, oid: i64, is_ours: bool) -> Result<()> {
         let Some(place) = self.pending(oid).await? else { return Ok(()) };
+        let mut tx = self.database.read().await?;
+        let again = store::attach_again(&mut tx, &self.policy, &self.on, oid).await?;
+        tx.commit().await?;
         let (parent, role, partition) = (&self.on.table.relation, self.role(), place.relation().label());
         let done = detach::detach(&self.database, parent, (oid, place), role.as_ref(), FINALIZE_WITHIN).await;
         self.in_vain = done.is_err();
         done?;
-        self.finalized(partition, is_ours);
+        self.finalized(partition, is_ours, again);
         Ok(())
     }
 
@@ -216,19 +229,20 @@ impl Upkeep {
         let place = self.inside(batch.connection(), oid).await?;
         let Some(place) = place.filter(|place| place.pending) else { return Ok(()) };
         let partition = place.relation().label();
+        let again = store::attach_again(batch.connection(), &self.policy, &self.on, oid).await?;
         self.let_go(batch, place, oid).await?;
-        self.finalized(partition, is_ours);
+        self.finalized(partition, is_ours, again);
         Ok(())
     }
 
     /// Its rows left the table when it began to leave; whoever began that has them in a table of their own from here on.
-    fn finalized(&mut self, partition: String, is_ours: bool) {
+    fn finalized(&mut self, partition: String, is_ours: bool, again: Option<String>) {
         if is_ours {
             return;
         }
-        tracing::warn!(policy = %self.policy.name, partition,
+        tracing::warn!(policy = %self.policy.name, partition, again,
             "Ended a detach that somebody else began and that was cancelled; its rows are in a table of its own, outside of the partitioned one");
-        self.ended.push(partition);
+        self.ended.push((partition, again));
     }
 
     /// Everything that allows it is asked again, under a lock that nobody shares.
@@ -247,16 +261,7 @@ impl Upkeep {
         }
         store::wait_little(batch.connection()).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
-        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, (&partition, &leaving)).await?;
-        if !contents.fits {
-            return Err(Error::refused(format!(
-                "{} has rows outside of {} to {}, and is not the partition that was taken out",
-                partition.label(),
-                leaving.lower_bound,
-                leaving.upper_bound
-            ))
-            .with_hint("look at those rows; what is not to be dropped gets another name"));
-        }
+        let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition, &leaving).await?;
         if !contents.due {
             return Err(Error::refused(format!(
                 "partition {} is past its time, but its newest row ({}) is not",
@@ -264,6 +269,11 @@ impl Upkeep {
                 contents.newest.map_or_else(String::new, |newest| newest.to_string()),
             ))
             .with_hint("look at that row; attach the partition again, or drop it by hand"));
+        }
+        if !contents.inside {
+            let Leaving { lower_bound: from, upper_bound: to, .. } = &leaving;
+            return Err(Error::refused(format!("{} has rows from outside of {from} to {to}", partition.label()))
+                .with_hint("no partition of that period has them: look whether it is the one; move them away, or drop it by hand"));
         }
         // Nobody can add to it any more; what it has of subjects on hold is looked at with the node's own rights.
         store::back_from_role(batch.connection(), role.as_ref()).await?;
@@ -283,7 +293,7 @@ impl Upkeep {
         &self,
         batch: &mut Batch,
         partition: &str,
-        leaving: &store::Leaving,
+        leaving: &Leaving,
         contents: &store::Contents,
     ) -> Result<()> {
         let claim = &batch.claim;
@@ -342,13 +352,19 @@ impl Chore for Upkeep {
         let kept = self.kept_by.as_ref().map(|whose| {
             format!("{} expired partitions stay: they have rows of subjects on hold (policy {whose})", self.kept)
         });
-        let ended = self.ended.iter().map(|partition| {
-            format!(
-                "{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped"
-            )
+        let ended = self.ended.iter().map(|(partition, again)| {
+            let again = again.as_ref().map_or(String::new(), |again| {
+                format!(", and no partition takes rows of its period, which is past (to have it back: {again})")
+            });
+            format!("{partition} is out of the table: somebody had begun to detach it, and its rows are there, undropped{again}")
         });
         let stuck = self.stuck.iter().map(|why| format!("an expired partition stays: {why}"));
-        let all: Vec<String> = kept.into_iter().chain(ended).chain(stuck).collect();
+        let missing = self.missing.iter().map(|partition| {
+            format!(
+                "{partition} was out of the table where the dump was taken, is not in this database, and is forgotten"
+            )
+        });
+        let all: Vec<String> = kept.into_iter().chain(ended).chain(stuck).chain(missing).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }

@@ -96,7 +96,8 @@ impl PartitionWork {
             self.show_runway(connection, &look).await?;
             steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
         }
-        store::rehome_detached(connection).await?;
+        let missing = store::settle(connection, self.policy.name.as_str()).await?;
+        steps.extend(missing.into_iter().map(Step::Missing));
         let leaving = store::leaving(connection, &self.policy, &on).await?;
         // One that was out and that somebody attached again is a partition like any other.
         let leaving: Vec<_> = leaving.into_iter().filter(|one| one.state == "detaching" || !one.attached).collect();
@@ -167,6 +168,7 @@ impl PartitionWork {
             ended: Vec::new(),
             stuck: Vec::new(),
             in_vain: false,
+            missing: Vec::new(),
         });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }

@@ -67,9 +67,9 @@ const MIGRATIONS: &[Migration] = migrations![
     39 "0039_written",
     40 "0040_look",
     41 "0041_partly",
-    42 "0042_home",
     43 "0043_outward",
     44 "0044_refusal",
+    47 "0047_home",
     48 "0048_applied",
 ];
 

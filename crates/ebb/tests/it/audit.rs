@@ -7,7 +7,7 @@ use ebb::audit::{
     SubjectKey, TrustedKeys, blocker, list, seal_once, unsealed, verify,
 };
 use ebb::pg::{Database, Guard};
-use ebb_testkit::{Server, TempDir, TestDatabase, client_program, database};
+use ebb_testkit::{Server, TempDir, TestDatabase, database};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 fn key() -> SigningKey {
@@ -717,21 +717,9 @@ async fn a_restored_dump_verifies_and_its_chain_goes_on() {
     old.insert(3).await;
 
     let new = ebb_testkit::empty_database_on(&server).await;
-    let Some(pg_dump) = client_program(server.bin(), "pg_dump") else {
-        println!("skipped: no pg_dump of the server's version");
+    if !old.test.restore_into(&new, &server, &["-n", "ebb"]) {
         return;
-    };
-    let dump = std::process::Command::new(pg_dump).args(["-n", "ebb", old.test.url()]).output().unwrap();
-    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-    let file = TempDir::new();
-    std::fs::write(file.path().join("dump.sql"), &dump.stdout).unwrap();
-    let restore = std::process::Command::new(client_program(server.bin(), "psql").unwrap())
-        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"])
-        .arg(file.path().join("dump.sql"))
-        .arg(new.url())
-        .output()
-        .unwrap();
-    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stderr));
+    }
 
     let audit = Audit { db: new.open(), test: new, key: key() };
     let behind: bool = audit

@@ -87,7 +87,11 @@ pub async fn take_over(
     if let Some(whose) = policy_taken(connection, &policy, &table.relation.label()).await? {
         return Err(refuse_policy(&policy, &whose));
     }
-    refuse_other(connection, &policy, &spec, &table.relation.label()).await?;
+    // What pg_partman said before it was taken over from is in the policy by now.
+    let unsaid = |is_given: bool| !is_given && partman.is_none();
+    let unsaid = [("ahead", unsaid(ahead.is_some())), ("keep", unsaid(request.keep.is_some()))];
+    let unsaid: Vec<&str> = unsaid.into_iter().filter(|(_, is_unsaid)| *is_unsaid).map(|(key, _)| key).collect();
+    let spec = standing(connection, &policy, spec, &unsaid, &table.relation.label()).await?;
     let own = |partman: &Partman| Relation::new(&partman.schema, "part_config");
     let ends = partman.as_ref().map(|partman| {
         format!(
@@ -107,21 +111,25 @@ pub async fn take_over(
     Ok(Some(TakeOver { table: table.relation.label(), policy, spec, ends, partman: words }))
 }
 
-/// A table has one policy that looks after it: another, or the same with other keys, is not what was asked for.
-async fn refuse_other(connection: &mut PgConnection, name: &str, spec: &Spec, label: &str) -> Result<()> {
+/// A table has one policy that looks after it: another, or the same with other keys, is not what was asked for. The same is
+/// gone on with, as it stands: who was killed before it was in ebb.toml asks again.
+async fn standing(connection: &mut PgConnection, name: &str, spec: Spec, unsaid: &[&str], label: &str) -> Result<Spec> {
     let stored = policy::store::all(connection).await?;
     for other in stored.into_iter().filter(|other| other.kind == Kind::Partition && other.is_active()) {
         let typed = other.spec.get("table").and_then(|table| table.as_str()).unwrap_or_default();
         let same =
             typed == label || catalog::table(connection, typed).await.is_ok_and(|it| it.relation.label() == label);
-        let asked = |key: &&str| other.spec.get(*key) != spec.get(*key);
-        let differs = ["column", "unit", "by", "ahead", "keep", "zone"].iter().any(asked);
-        if same && (other.name != name || differs) {
+        if !same {
+            continue;
+        }
+        let asked = |key: &&str| !unsaid.contains(key) && other.spec.get(*key) != spec.get(*key);
+        if other.name != name || ["column", "unit", "by", "ahead", "keep", "zone"].iter().any(asked) {
             return Err(Error::refused(format!("policy {} looks after {label} already", other.name))
                 .with_hint("change that one in ebb.toml, and: ebb apply"));
         }
+        return Ok(other.spec);
     }
-    Ok(())
+    Ok(spec)
 }
 
 /// How long pg_partman keeps a partition, as a policy says it.

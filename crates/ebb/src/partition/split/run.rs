@@ -96,6 +96,13 @@ async fn portrait(connection: &mut PgConnection, request: &Request) -> Result<Ve
 /// The steps that are not done yet.
 async fn go_on(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
     let (swap, of) = (plan.swap(), plan.steps.len());
+    // How far the copy is counts in pages, and a dump puts rows into others.
+    if row.elsewhere && row.steps_done() < swap {
+        let text =
+            format!("the split of {} was under way in the database that this one was restored from", row.relation);
+        return Err(Error::refused(text)
+            .with_hint(format!("let its parts go, and split again: ebb partition rollback {}", row.relation)));
+    }
     for (n, step) in plan.steps.iter().enumerate().skip(row.steps_done()) {
         watch(Progress::Step(n + 1, of, step.title.clone()));
         let state = if n >= swap { "split" } else { "splitting" };

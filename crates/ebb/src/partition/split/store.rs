@@ -19,6 +19,8 @@ pub(crate) struct Row {
     pub(crate) page: i64,
     /// Whether changes were applied since older views of the tables were last waited for.
     pub(crate) applied: bool,
+    /// Whether it was begun in the database that this one was restored from.
+    pub(crate) elsewhere: bool,
     plan: serde_json::Value,
 }
 

@@ -5,4 +5,5 @@ SELECT b.oid, $4, $7, pg_catalog.format('%I.%I', b.schema_name, b.table_name), b
 FROM ebb.partition_bounds($1::int8::oid, $2) b
 WHERE b.oid = $3::int8::oid
   AND b.upper_bound <= (ebb.now() - $5::interval) AT TIME ZONE ebb.partition_zone($2, $6)
-ON CONFLICT (relid) DO UPDATE SET policy = EXCLUDED.policy, state = 'detaching', detached_at = NULL
+ON CONFLICT (relid) DO UPDATE SET policy = EXCLUDED.policy, parent = EXCLUDED.parent, relation = EXCLUDED.relation, home = EXCLUDED.home,
+    lower_bound = EXCLUDED.lower_bound, upper_bound = EXCLUDED.upper_bound, state = 'detaching', detached_at = NULL

@@ -237,6 +237,41 @@ async fn row_security_guards_the_table_and_each_partition_after_adopting() {
     ebb.db.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+#[tokio::test]
+async fn explain_tells_callers_how_the_guard_says_when_a_key_came() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (site int, \"Kéy\" text, created_at timestamptz NOT NULL, other uuid UNIQUE, PRIMARY KEY (site, \"Kéy\"));
+         INSERT INTO public.t VALUES (1, 'it''s', '2026-10-01')",
+    )
+    .await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let guard = vec![vec!["other".to_owned()], vec!["site".to_owned(), "Kéy".to_owned()]];
+    adopted(&ebb, &Request { guard, ..request("public.t") }).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let explained = ebb::partition::explain(&mut tx, "public.t", None).await.unwrap();
+    tx.rollback().await.unwrap();
+    let update = explained.into_iter().find(|one| one.name == "update by key").unwrap();
+    let (_, tells) = update.words.split_once("the guard knows it: ").unwrap_or_else(|| panic!("{update:?}"));
+    let (statement, parameters) = tells.split_once(" ($1").unwrap();
+    assert_eq!(parameters, " is site, $2 is \"Kéy\")");
+    let time: String =
+        sqlx::query_scalar(AssertSqlSafe(statement)).bind("1").bind("it's").fetch_one(ebb.db.pool()).await.unwrap();
+    assert!(ebb.db.scalar::<bool>(&format!("SELECT '{time}'::timestamptz = '2026-10-01'")).await, "{time}");
+}
+
+#[tokio::test]
+async fn a_partition_column_of_63_bytes_is_no_endless_look_at_what_refers_to_the_table() {
+    let column = "c".repeat(63);
+    let ebb = Ebb::with(&format!(
+        "CREATE TABLE public.t (id int PRIMARY KEY, {column} timestamptz NOT NULL); CREATE TABLE public.child (t int REFERENCES public.t)"
+    ))
+    .await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let request = Request { column, move_foreign_keys: true, ..request("public.t") };
+    let found = preflight(&mut tx, &request).await.unwrap();
+    assert!(found.plan.is_some(), "{:?}", found.findings);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary() {
     let ebb = Ebb::with(

@@ -53,6 +53,10 @@ async fn a_partitioned_table_gets_a_policy_with_the_settings_of_pg_partman() {
     take_it_over(ebb.engine.database(), &taken, "test").await.unwrap();
     assert_eq!(ebb.db.scalar::<String>("SELECT automatic_maintenance FROM partman.part_config").await, "off");
     assert_eq!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('p')").await, 0, "what pg_partman made is enough");
+    // Who was killed before ebb.toml had it asks again, and pg_partman says nothing any more.
+    let again = look("public.p", None).await.unwrap().unwrap();
+    assert_eq!((&again.spec, &again.ends), (&taken.spec, &None));
+    assert!(look("public.p", Some(9)).await.unwrap_err().to_string().contains("looks after public.p already"));
     ebb.db.execute("UPDATE partman.part_config SET retention = '36 hours', automatic_maintenance = 'on'").await;
     let error = look("public.p", None).await.unwrap_err();
     assert!(error.hint().unwrap().contains("--keep"), "{error}");

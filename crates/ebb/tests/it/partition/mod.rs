@@ -8,6 +8,7 @@ mod majors;
 mod outward;
 mod reach;
 mod referrers;
+mod restored;
 mod rights;
 mod split;
 mod upkeep;

@@ -275,6 +275,28 @@ async fn names_of_63_bytes_are_shortened_and_never_collide() {
 }
 
 #[tokio::test]
+async fn a_period_gets_another_partition_however_often_the_last_one_left() {
+    let long = "a".repeat(63);
+    for table in [long.as_str(), "p"] {
+        let ebb =
+            Ebb::with(&format!("CREATE TABLE public.{table} (at timestamptz NOT NULL) PARTITION BY RANGE (at)")).await;
+        ebb.set_clock("2026-05-10 00:00:00+00").await;
+        ebb.apply(&policy(MONTHLY).replace("public.p", &format!("public.{table}"))).await;
+        for left in 0..4 {
+            let finished = ebb.once("p").await;
+            assert!(!finished.has_failed(), "{finished:?}");
+            ebb.db.execute(&format!("INSERT INTO public.{table} VALUES ('2026-05-11')")).await;
+            let current: String = ebb.db.scalar(&format!("SELECT tableoid::regclass::text FROM public.{table}")).await;
+            assert!(current.ends_with("_2026_05"), "{left} have left: {current}");
+            ebb.db.execute(&format!("ALTER TABLE public.{table} DETACH PARTITION public.{current}")).await;
+        }
+        let left: i64 =
+            ebb.db.scalar("SELECT count(*) FROM pg_class WHERE relname ~ '_2026_05$' AND relkind = 'r'").await;
+        assert_eq!(left, 4);
+    }
+}
+
+#[tokio::test]
 async fn a_new_partition_has_what_its_siblings_have() {
     let role = format!("app_{}", uuid::Uuid::new_v4().simple());
     let ebb = Ebb::with(&format!(
@@ -350,6 +372,31 @@ async fn what_upkeep_cannot_work_on_is_refused_with_the_way_out() {
         assert!(error.to_string().contains(says), "{error}");
         assert!(error.hint().unwrap_or_default().contains(hint), "{:?}", error.hint());
     }
+}
+
+#[tokio::test]
+async fn a_default_partition_is_emptied_by_the_statements_of_the_refusal() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.p (id bigint GENERATED ALWAYS AS IDENTITY, \"At\" bigint NOT NULL, twice bigint GENERATED ALWAYS AS (\"At\" * 2) STORED)
+             PARTITION BY RANGE (\"At\");
+         CREATE TABLE public.rest PARTITION OF public.p DEFAULT;
+         INSERT INTO public.p (\"At\") SELECT extract(epoch FROM timestamptz '2026-01-31 12:00:00+00' + n * interval '1 day')::int8 * 1000 FROM generate_series(0, 35) n",
+    )
+    .await;
+    ebb.set_clock("2026-03-10 00:00:00+00").await;
+    let before = ebb.list("(id, \"At\")", "public.p").await;
+    let config = policy(&format!("{MONTHLY}\nunit = \"ms\"")).replace("\"at\"", "\"At\"");
+    let error = ebb.try_apply(&config).await.unwrap_err();
+    let hint = error.hint().unwrap();
+    let (from, to) = (hint.find("BEGIN;").unwrap(), hint.find("COMMIT;").unwrap());
+    ebb.db.execute(&hint[from..to + "COMMIT;".len()]).await;
+    ebb.apply(&config).await;
+    assert!(maintain(&ebb).await.iter().all(|run| run.status == Status::Success));
+    assert_eq!(ebb.list("(id, \"At\")", "public.p").await, before);
+    assert_eq!(
+        ebb.list("tableoid::regclass::text", "(SELECT DISTINCT tableoid FROM public.p) p").await,
+        "p_2026_01,p_2026_02,p_2026_03"
+    );
 }
 
 #[tokio::test]
@@ -512,6 +559,31 @@ async fn explain_says_which_partitions_are_read_and_executes_nothing() {
 }
 
 #[tokio::test]
+async fn statements_are_planned_and_not_executed_also_behind_explain_analyze() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    let text = "-- 1. insert\nEXPLAIN (ANALYZE, COSTS OFF, FORMAT TEXT)\nINSERT INTO p (at) VALUES (now());
+        explain analyze verbose DELETE FROM p WHERE at >= now(); EXPLAIN (SELECT count(*) FROM p); explain select 1; SELECT 1 AS explain";
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shapes = ebb::partition::shapes(text, None);
+    let explained = ebb::partition::explain(&mut tx, "public.p", Some(shapes)).await.unwrap();
+    tx.commit().await.unwrap();
+    let planned: Vec<&str> = explained.iter().map(|one| one.sql.as_str()).collect();
+    assert_eq!(
+        planned,
+        [
+            "INSERT INTO p (at) VALUES (now())",
+            "DELETE FROM p WHERE at >= now()",
+            "(SELECT count(*) FROM p)",
+            "select 1",
+            "SELECT 1 AS explain"
+        ]
+    );
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p").await, 0);
+}
+
+#[tokio::test]
 async fn explain_looks_at_periods_as_long_as_the_policy_says() {
     let ebb = Ebb::new().await;
     ebb.set_clock("2026-11-10 12:00:00+00").await;
@@ -575,7 +647,40 @@ async fn a_detach_that_somebody_else_lost_is_ended_and_loses_nothing() {
     assert!(runs[0].note.as_ref().unwrap().contains("public.p_2026_04 is out of the table"), "{runs:?}");
     assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await, "what is expired went");
     assert_eq!(ebb.list("id", "public.p_2026_04").await, "2", "what is not expired is there, outside");
+    assert!(!runs[0].note.as_ref().unwrap().contains("ATTACH"), "its period has a new one: {runs:?}");
     ebb.db.execute("INSERT INTO public.p VALUES (3, '2026-04-11')").await;
+}
+
+#[tokio::test]
+async fn a_lost_detach_of_a_past_period_says_how_to_have_it_back() {
+    let ebb = partitioned("timestamptz").await;
+    ebb.set_clock("2026-02-10 00:00:00+00").await;
+    ebb.apply(&policy(MONTHLY)).await;
+    maintain(&ebb).await;
+    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
+    ebb.set_clock("2026-03-10 00:00:00+00").await;
+    // As a cancelled one leaves it.
+    ebb.db
+        .execute("UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'public.p_2026_02'::regclass")
+        .await;
+    let runs = maintain(&ebb).await;
+    let note = runs[0].note.clone().unwrap_or_default();
+    let back = note.split("to have it back: ").nth(1).and_then(|rest| rest.strip_suffix(')'));
+    ebb.db.execute(back.unwrap_or_else(|| panic!("{runs:?}"))).await;
+    assert_eq!(ebb.list("id", "public.p").await, "1");
+    ebb.db.execute("INSERT INTO public.p VALUES (2, '2026-02-16')").await;
+}
+
+#[tokio::test]
+async fn a_brin_index_finds_a_name_for_a_column_of_63_bytes() {
+    let column = "c".repeat(63);
+    let ebb = Ebb::with(&format!("CREATE TABLE public.s ({column} timestamptz)")).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let brin = ebb::partition::brin(&mut tx, "public.s", Some(&column), 32).await.unwrap();
+    tx.rollback().await.unwrap();
+    ebb::partition::build_brin(ebb.engine.database(), &brin, &mut |_| ()).await.unwrap();
+    let built: String = ebb.db.scalar("SELECT indexdef FROM pg_indexes WHERE tablename = 's'").await;
+    assert!(built.contains("USING brin") && built.contains("s_cccc"), "{built}");
 }
 
 #[tokio::test]

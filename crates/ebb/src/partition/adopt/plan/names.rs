@@ -82,35 +82,34 @@ fn history_name(name: &str) -> String {
     fitting(name, "_history")
 }
 
-/// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own.
+/// A name with an ending, within 63 bytes; one that had to be cut says so with digits of its own. An ending that leaves no
+/// room for them is cut as well.
 pub(crate) fn fitting(name: &str, ending: &str) -> String {
-    if name.len() + ending.len() <= 63 {
-        return format!("{name}{ending}");
-    }
-    // An ending that leaves no room for a name is cut itself; the digits are of all of it then.
+    const LONGEST: usize = 63;
+    const DIGITS: usize = 9;
     let whole = format!("{name}{ending}");
-    let (kept, ending) = if ending.len() + 9 < 63 { (name, ending) } else { (whole.as_str(), "") };
-    let mut cut = kept.to_owned();
-    while cut.len() + ending.len() + 9 > 63 {
-        cut.pop();
+    if whole.len() <= LONGEST {
+        return whole;
     }
-    format!("{cut}_{}{ending}", digits(kept))
+    let (name, ending) = if ending.len() + DIGITS <= LONGEST { (name, ending) } else { (whole.as_str(), "") };
+    let room = LONGEST - DIGITS - ending.len();
+    format!("{}_{}{ending}", &name[..name.floor_char_boundary(room)], digits(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::fitting;
 
     #[test]
-    fn a_name_fits_however_long_its_ending_is() {
-        let long = "c".repeat(63);
-        for (name, ending) in
-            [("t", format!("_{long}_brin")), (&*long, format!("_{long}")), (&*long, "_history".into())]
-        {
-            let fits = fitting(name, &ending);
-            assert!(fits.len() <= 63 && fits.len() > 20, "{fits}");
-            assert_ne!(fits, fitting(&format!("{name}x"), &ending));
+    fn a_name_fits_however_long_it_and_its_ending_are() {
+        for (name, ending) in [("t", 10), ("t", 54), ("t", 55), ("t", 69), ("tä".repeat(31).as_str(), 54)] {
+            for ending in ["x".repeat(ending), "ä".repeat(ending)] {
+                let (one, other) = (fitting(name, &ending), fitting(name, &format!("{ending}y")));
+                assert!(one.len() <= 63 && other.len() <= 63, "{one} {other}");
+                assert_ne!(one, other);
+            }
         }
         assert_eq!(fitting("t", "_history"), "t_history");
+        assert!(fitting(&"t".repeat(63), "_history").ends_with("_history"));
     }
 }
