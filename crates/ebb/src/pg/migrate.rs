@@ -67,10 +67,10 @@ const MIGRATIONS: &[Migration] = migrations![
     39 "0039_written",
     40 "0040_look",
     41 "0041_partly",
-    43 "0043_outward",
-    44 "0044_refusal",
-    47 "0047_home",
-    48 "0048_applied",
+    42 "0042_outward",
+    43 "0043_refusal",
+    44 "0044_home",
+    45 "0045_applied",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
