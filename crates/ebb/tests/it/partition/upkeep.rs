@@ -184,39 +184,6 @@ async fn a_detached_partition_stays_as_long_as_stated() {
 }
 
 #[tokio::test]
-async fn in_a_restored_dump_only_the_partition_itself_is_dropped() {
-    let ebb = partitioned("timestamptz").await;
-    ebb.set_clock("2026-02-10 00:00:00+00").await;
-    ebb.apply(&policy(&format!("{MONTHLY}\nkeep = \"1mo\"\nexpired = \"detach\"\ndetached_for = \"7d\""))).await;
-    maintain(&ebb).await;
-    ebb.db.execute("INSERT INTO public.p VALUES (1, '2026-02-15')").await;
-    ebb.set_clock("2026-04-01 00:00:01+00").await;
-    maintain(&ebb).await;
-    // In another cluster its oid is that of somebody else's table.
-    ebb.db
-        .execute(
-            "CREATE TABLE public.invoices (id bigint, at timestamptz, v text); INSERT INTO public.invoices VALUES (1, '2025-01-01');
-             UPDATE ebb.detached SET relid = 'public.invoices'::regclass, home = 'elsewhere'",
-        )
-        .await;
-    ebb.set_clock("2026-04-09 00:00:00+00").await;
-    let runs = maintain(&ebb).await;
-    assert_eq!((runs[0].status, runs[0].rows), (Status::Success, 1), "{runs:?}");
-    assert!(ebb.db.scalar::<bool>("SELECT to_regclass('public.p_2026_02') IS NULL").await);
-    assert_eq!(ebb.list("id", "public.invoices").await, "1");
-    // Nor is a table with rows that no partition of those bounds has had.
-    ebb.db
-        .execute(
-            "INSERT INTO ebb.detached (relid, policy, parent, relation, lower_bound, upper_bound, state, detached_at)
-             VALUES ('public.invoices'::regclass, 'p', 'public.p', 'public.invoices', '2026-01-01', '2026-02-01', 'detached', '2026-02-01')",
-        )
-        .await;
-    let runs = maintain(&ebb).await;
-    assert!(runs[0].note.as_ref().unwrap().contains("is not the partition that was taken out"), "{runs:?}");
-    assert_eq!(ebb.list("id", "public.invoices").await, "1");
-}
-
-#[tokio::test]
 async fn a_cancelled_detach_heals() {
     let ebb = partitioned("timestamptz").await;
     ebb.set_clock("2026-02-10 00:00:00+00").await;
