@@ -21,7 +21,8 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::adopt::moved::Moved;
 use super::adopt::store::{self, Adoption};
 use super::adopt::{
-    After, Plan, Progress, Session, Step, execute, guard, hold_no_longer, prepare_session, prove, short, subject,
+    After, Plan, Progress, Session, Step, execute, guard, hold_no_longer, prepare_session, prove, short, short_after,
+    subject,
 };
 use super::{split, store as partitions};
 use crate::pg::{Database, Ident, Literal, Relation, block, catalog};
@@ -29,9 +30,6 @@ use crate::{Error, Result, sql};
 
 /// How many partitions may come between two tries of the transaction that takes the name back.
 const MEANWHILE: u32 = 5;
-
-/// After so many statements of that transaction its lock is there.
-const LOCKED: usize = 2;
 
 /// More partitions with rows than this take so long that the lock is looked at while they are taken along.
 const MANY: usize = 24;
@@ -235,7 +233,7 @@ async fn swap(
     by: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let table = plan.relation();
+    let (table, noted) = (plan.relation(), fresh::refuse_noted(plan, adoption.relid));
     // Until it is taken back the table is looked after: a partition can come at any moment.
     for attempt in 1.. {
         let attached = attached(&mut session.connection, i64::from(parent)).await?;
@@ -247,15 +245,14 @@ async fn swap(
             ))
             .with_hint("the way back leads through it; if it was dropped, there is none: ebb partition finish"));
         }
-        fresh::refuse_noted(session, plan, adoption.relid).await?;
         let filled = filled(&mut session.connection, parent).await?;
-        let mut sql = statements(session, adoption, plan, parent, (&attached, &filled)).await?;
-        sql.splice(LOCKED..LOCKED, fresh::refuse_last(plan, adoption.relid));
+        let last = fresh::refuse_last(plan, adoption.relid);
+        let sql = statements(session, adoption, plan, parent, (&attached, &filled), last).await?;
         let (tables, others) =
             ([adoption.relid, i64::from(parent)], attached.iter().filter(|(oid, ..)| *oid != adoption.relid));
         plan.leftovers = others.map(|(_, schema, name)| (schema.clone(), name.clone())).collect();
         let after = After::RollingBack { label: &adoption.relation, plan, policy: &adoption.policy, by };
-        match short(session, &tables, &sql, watch, after).await {
+        match short_after(session, &tables, (&noted, &sql), watch, after).await {
             Err(error) if error.sqlstate().as_deref() == Some("EB003") && attempt < MEANWHILE => {}
             done => return done.map_err(|error| changed(error, &table)),
         }
@@ -351,6 +348,7 @@ async fn statements(
     plan: &Plan,
     parent: u32,
     (attached, filled): (&[(i64, String, String)], &[i64]),
+    last: Vec<String>,
 ) -> Result<Vec<String>> {
     let table = plan.relation();
     refuse_subpartitioned(session, parent, &table).await?;
@@ -371,6 +369,8 @@ async fn statements(
         ),
     ];
     sql.extend(plan.referrers.iter().map(Moved::let_go));
+    // Not before every lock is there: who has one of these and waits for the table would have to be waited for.
+    sql.extend(last);
     sql.push(leave(parent, adoption.relid, (&known.0, &known.1), loud.as_deref()));
     sql.extend(plan.back.iter().cloned());
     sql.extend(plan.referrers.iter().flat_map(Moved::stand_in));

@@ -21,7 +21,9 @@ pub use plan::{How, Plan, Step};
 pub use preflight::{Finding, Findings};
 
 pub use run::{Adopted, Progress, adopt};
-pub(crate) use run::{After, Session, build_index, execute, hold_no_longer, prepare_session, prove, short};
+pub(crate) use run::{
+    After, Session, build_index, execute, hold_no_longer, prepare_session, prove, short, short_after,
+};
 pub use script::{script, script_of_rest};
 pub use takeover::{TakeOver, take_it_over, take_over};
 

@@ -397,14 +397,30 @@ pub(crate) async fn short(
     watch: &mut (dyn FnMut(Progress) + Send),
     after: After<'_>,
 ) -> Result<()> {
+    short_after(session, tables, (&[], sql), watch, after).await
+}
+
+/// The same with statements that come before every try, in a transaction of their own and while nobody waits.
+pub(crate) async fn short_after(
+    session: &mut Session,
+    tables: &[i64],
+    (before, sql): (&[String], &[String]),
+    watch: &mut (dyn FnMut(Progress) + Send),
+    after: After<'_>,
+) -> Result<()> {
     let bounds = format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}",
         LOCK_WAIT.as_millis(),
         SHORT.as_millis()
     );
-    let all = sql.join(";\n");
+    let (before, all) = (before.join(";\n"), sql.join(";\n"));
     calm(session).await?;
     for attempt in 1.. {
+        if !before.is_empty() {
+            let mut tx = session.connection.begin().await?;
+            sqlx::raw_sql(AssertSqlSafe(before.clone())).execute(&mut *tx).await?;
+            tx.commit().await?;
+        }
         let mut tx = session.connection.begin().await?;
         let tried = async {
             sqlx::raw_sql(AssertSqlSafe(bounds.clone())).execute(&mut *tx).await?;

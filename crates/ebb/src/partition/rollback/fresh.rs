@@ -2,18 +2,15 @@
 //! without it a writer can put one there after the look. So from before the look on every key that is written is noted, and
 //! under the lock only the last of those are looked up. Invariant: no name moves while a key is there twice.
 
-use sqlx::{AssertSqlSafe, Connection};
-
 use super::unique::{ALONE, BY_INDEX, twice};
 use crate::partition::adopt::moved::trigger_function;
-use crate::partition::adopt::{Key, Plan, Session};
+use crate::partition::adopt::{Key, Plan};
 use crate::pg::{Ident, Literal, Relation, block};
-use crate::{Error, Result};
 
 const TRIGGER: &str = "a_ebb_fresh";
 
-/// So many keys are looked up under the lock, and no more.
-const FEW: u32 = 500;
+/// So many keys are looked up under the lock, and no more: each is looked for in every partition.
+const FEW: u32 = 100;
 
 pub(super) fn is_mine(trigger: &str) -> bool {
     trigger.starts_with(TRIGGER)
@@ -55,47 +52,26 @@ pub(super) fn forget(plan: &Plan, relid: i64) -> Vec<String> {
     .collect()
 }
 
-/// Of these keys those that are there twice.
-fn found(plan: &Plan, key: &Key, keys: &str) -> String {
-    format!(
-        "SELECT DISTINCT ROW({})::text FROM {keys} m CROSS JOIN LATERAL \
-         (SELECT count(*) AS of FROM (SELECT FROM {} t WHERE {} AND {} LIMIT 2) x) c WHERE c.of > 1 LIMIT 20",
-        key.noted(),
-        plan.relation(),
-        key.rows(),
-        key.same()
-    )
-}
-
 /// Looks up what was noted until now, while nobody waits.
-pub(super) async fn refuse_noted(session: &mut Session, plan: &Plan, relid: i64) -> Result<()> {
-    for (n, key) in plan.back_keys.iter().enumerate() {
+pub(super) fn refuse_noted(plan: &Plan, relid: i64) -> Vec<String> {
+    let keys = plan.back_keys.iter().enumerate().map(|(n, key)| {
         let (notes, _) = names(plan, relid, n);
-        let sql = format!("WITH gone AS (DELETE FROM {notes} RETURNING *) {}", found(plan, key, "gone"));
-        let mut tx = session.connection.begin().await?;
-        sqlx::raw_sql(AssertSqlSafe([ALONE, BY_INDEX].join("; "))).execute(&mut *tx).await?;
-        let keys: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(&mut *tx).await?;
-        tx.commit().await?;
-        if !keys.is_empty() {
-            return Err(Error::refused(twice(key, &keys.join(", "))).with_hint(key.delete_one(plan)));
-        }
-    }
-    Ok(())
+        let gone = format!("WITH gone AS (DELETE FROM {notes} RETURNING *)");
+        block(&format!("DECLARE keys text; BEGIN {gone} {} END", refuse(plan, key, "gone")))
+    });
+    [ALONE.to_owned(), BY_INDEX.to_owned()].into_iter().chain(keys).collect()
 }
 
-/// The same of the last ones, under the lock. More than a few are looked up before the next try.
+/// The same of the last ones, under the lock. Where there are more than a few the lock came too late: they are looked up before
+/// the next try.
 pub(super) fn refuse_last(plan: &Plan, relid: i64) -> Vec<String> {
     let look = |(n, key): (usize, &Key)| {
         let (notes, _) = names(plan, relid, n);
         block(&format!(
             "DECLARE keys text; BEGIN \
-             IF (SELECT count(*) > {FEW} FROM (SELECT FROM {notes} LIMIT {FEW} + 1) x) THEN RAISE EXCEPTION USING ERRCODE = 'EB003', \
-             MESSAGE = 'keys come faster than they can be looked up; run the rollback again'; END IF; \
-             SELECT string_agg(x.key, ', ') INTO keys FROM ({}) x (key); \
-             IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF; END",
-            found(plan, key, &notes.to_string()),
-            Literal(&twice(key, "")),
-            Literal(&key.delete_one(plan))
+             IF (SELECT count(*) > {FEW} FROM (SELECT FROM {notes} LIMIT {FEW} + 1) x) THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available', \
+             MESSAGE = 'keys come faster than they can be looked up'; END IF; {} END",
+            refuse(plan, key, &notes.to_string())
         ))
     };
     let settings = BY_INDEX.to_owned();
@@ -104,4 +80,19 @@ pub(super) fn refuse_last(plan: &Plan, relid: i64) -> Vec<String> {
         true => Vec::new(),
         false => std::iter::once(settings).chain(plan.back_keys.iter().enumerate().map(look)).chain([back]).collect(),
     }
+}
+
+/// Says which of these keys are there twice, in a block that has `keys`.
+fn refuse(plan: &Plan, key: &Key, noted: &str) -> String {
+    format!(
+        "SELECT string_agg(x.key, ', ') INTO keys FROM (SELECT DISTINCT ROW({})::text FROM {noted} m CROSS JOIN LATERAL \
+         (SELECT count(*) AS of FROM (SELECT FROM {} t WHERE {} AND {} LIMIT 2) x) c WHERE c.of > 1 LIMIT 20) x (key); \
+         IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF;",
+        key.noted(),
+        plan.relation(),
+        key.rows(),
+        key.same(),
+        Literal(&twice(key, "")),
+        Literal(&key.delete_one(plan))
+    )
 }

@@ -112,7 +112,7 @@ async fn back(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result
     let leftovers: Vec<(&String, &String)> = others.iter().map(|(_, schema, name)| (schema, name)).collect();
     // Between now and then any of them can get its first row.
     let all: Vec<i64> = attached.iter().map(|(oid, ..)| *oid).collect();
-    let mut sql = statements(session, adoption, plan, parent, (&attached, &all)).await?;
+    let mut sql = statements(session, adoption, plan, parent, (&attached, &all), Vec::new()).await?;
     sql.push(format!(
         "UPDATE ebb.adoption SET plan = jsonb_set(plan, '{{leftovers}}', {}) WHERE relation = {}",
         Literal(&journal::kept(&leftovers)?.to_string()),
