@@ -48,6 +48,8 @@ pub(crate) struct GraphColumn {
     pub(crate) name: String,
     pub(crate) sql_type: String,
     pub(crate) not_null: bool,
+    /// It is generated, or a CHECK says whether it may be null.
+    pub(crate) wanted: bool,
     pub(crate) operators: Operators,
 }
 
@@ -133,6 +135,13 @@ impl GraphTable {
         let may_be_null = |name: &&String| self.column(name).is_some_and(|column| !column.not_null);
         let nullable: Vec<String> = columns.iter().filter(may_be_null).cloned().collect();
         if full && nullable.len() < columns.len() { Vec::new() } else { nullable }
+    }
+
+    /// The same of rows that will go, by what their table says of any row.
+    pub(crate) fn ended(&self, columns: &[String], full: bool) -> Vec<String> {
+        let mut ended = self.emptied(columns, full);
+        ended.retain(|name| self.column(name).is_some_and(|column| !column.wanted));
+        if full && ended.len() < columns.len() { Vec::new() } else { ended }
     }
 
     /// The columns that tell its rows apart: the primary key, or any unique key without nulls.
@@ -239,11 +248,12 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result
 
 impl From<store::TableRow> for GraphTable {
     fn from(row: store::TableRow) -> Self {
-        let columns = row.columns.into_iter().zip(row.types).zip(row.not_null).zip(row.operators);
-        let columns = columns.map(|(((name, sql_type), not_null), operators)| GraphColumn {
+        let columns = row.columns.into_iter().zip(row.types).zip(row.not_null).zip(row.wanted).zip(row.operators);
+        let columns = columns.map(|((((name, sql_type), not_null), wanted), operators)| GraphColumn {
             name,
             sql_type,
             not_null,
+            wanted,
             operators: Operators::of(operators),
         });
         Self {

@@ -1,14 +1,14 @@
 //! What hangs on subjects: the rows that others refer to, read from the root down, and how many rows there are of each
 //! table. Erasing reads them under locks; looking does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed, Rows, Taken};
+use super::store::rows::{self, Doomed, Reach, Rows, Taken};
 use super::tree::{Edge, EdgeAction, Tree};
-use super::walk::{Bounds, Walk};
+use super::walk::Walk;
 use crate::{Error, Result};
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
@@ -18,15 +18,29 @@ pub(crate) async fn collect(
     roots: Doomed,
     lock: bool,
 ) -> Result<Vec<Doomed>> {
-    let walk = Walk::from(tree, vec![(0, roots)]);
-    Ok(walk.on(connection, tree, &tree.order, lock, Bounds::NONE).await?.doomed)
+    Ok(Walk::all(connection, tree, &roots, lock).await?.doomed)
 }
 
-/// The rows of subjects, and after them of those whom they would take along.
-pub(crate) async fn along(connection: &mut PgConnection, tree: &Tree, roots: Doomed) -> Result<Doomed> {
-    let circle: Vec<Vec<usize>> = tree.circle(0).map(<[usize]>::to_vec).into_iter().collect();
-    let walk = Walk::from(tree, vec![(0, roots)]);
-    Ok(walk.on(connection, tree, &circle, false, Bounds::NONE).await?.doomed.swap_remove(0))
+/// The rows of subjects, and after them of those whom they would take along, as far as at most so many rows in between tell.
+pub(crate) async fn along(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    roots: Doomed,
+    most: Option<u64>,
+) -> Result<Doomed> {
+    let Some(circle) = tree.circle(0) else { return Ok(roots) };
+    let most = most.map(|most| most + roots.len() as u64);
+    let key = tree.nodes[0].key.len();
+    let mut known: HashSet<Vec<Option<String>>> = (0..roots.len()).map(|at| roots.row(at)[..key].to_vec()).collect();
+    let start = [(0, roots)];
+    let reached = rows::reach(connection, tree, circle, &start, Reach { most, last: None, only: Some(0) }).await?;
+    let [(_, mut along)] = start;
+    for (_, row, subject) in reached.rows {
+        if known.insert(row[..key].to_vec()) {
+            along.push(row, subject);
+        }
+    }
+    Ok(along)
 }
 
 /// What `unless` says of subjects, by their position.
@@ -80,8 +94,11 @@ pub(crate) async fn count_up_to(
         return rows::count_up_to(connection, tree, &paths, &roots, most).await;
     }
     // Through a circle there are ways of any length: they are walked.
-    let bounds = Bounds { rows: most as usize, levels: usize::MAX };
-    let walk = Walk::from(tree, vec![(0, roots)]).on(connection, tree, &tree.order, false, bounds).await?;
+    let inner: Vec<usize> = (0..tree.nodes.len()).filter(|node| tree.nodes[*node].inner).collect();
+    let walk = Walk::reach(connection, tree, &inner, &[(0, roots)], (most, most)).await?;
+    if !walk.whole {
+        return Ok(most);
+    }
     let mut found = walk.rows() as u64;
     for (at, edge) in tree.edges.iter().enumerate().filter(|(_, edge)| !walk.doomed[edge.parent].is_empty()) {
         let goes = edge.action == EdgeAction::Delete && !tree.nodes[edge.child].inner;

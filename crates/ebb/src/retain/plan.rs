@@ -269,7 +269,7 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
         }
         if tree.leads_back() {
             let own = roots.len();
-            let reached = look::along(connection, tree, roots).await?;
+            let reached = look::along(connection, tree, roots, None).await?;
             stopped.extend(&reached.subjects[own..]);
         }
     }

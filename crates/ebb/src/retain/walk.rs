@@ -1,24 +1,13 @@
-//! Walks through what hangs on rows, from the top down, level by level. Invariant: a walk that says it is whole has found
-//! every row of its tables that hangs on where it began, each once.
+//! Walks through what hangs on rows, from the top down: level by level under locks, or in one statement without. Invariant: a
+//! walk that says it is whole has found every row of its tables that hangs on where it began, each once.
 
 use std::collections::{HashMap, HashSet};
 
 use sqlx::PgConnection;
 
-use super::store::rows::{self, Doomed};
+use super::store::rows::{self, Doomed, Reach};
 use super::tree::{EdgeAction, Tree};
 use crate::Result;
-
-/// How far a walk goes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    pub(crate) rows: usize,
-    pub(crate) levels: usize,
-}
-
-impl Bounds {
-    pub(crate) const NONE: Self = Self { rows: usize::MAX, levels: usize::MAX };
-}
 
 /// The key of a row, with its node.
 pub(crate) type Place = (usize, Vec<Option<String>>);
@@ -30,67 +19,63 @@ pub(crate) struct Walk {
     /// The node of each row, in the order in which they were found.
     order: Vec<usize>,
     known: HashSet<Place>,
-    /// How often it looked for what hangs on what it had found.
-    pub(crate) levels: usize,
     /// Nothing else hangs on them, in its tables.
     pub(crate) whole: bool,
 }
 
 impl Walk {
-    /// A walk that begins with these rows.
-    pub(crate) fn from(tree: &Tree, start: Vec<(usize, Doomed)>) -> Self {
+    fn new(tree: &Tree) -> Self {
         let doomed = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
-        let mut walk = Self { doomed, order: Vec::new(), known: HashSet::new(), levels: 0, whole: false };
-        for (node, rows) in start {
-            for at in 0..rows.len() {
-                let row = rows.row(at);
-                walk.known.insert((node, row[..tree.nodes[node].key.len()].to_vec()));
-                walk.push(node, row, rows.subjects[at]);
-            }
-        }
-        walk
+        Self { doomed, order: Vec::new(), known: HashSet::new(), whole: false }
     }
 
-    /// Goes on through some components of a tree, parents first; a circle until nothing new is found.
-    pub(crate) async fn on(
-        mut self,
-        connection: &mut PgConnection,
-        tree: &Tree,
-        components: &[Vec<usize>],
-        lock: bool,
-        bounds: Bounds,
-    ) -> Result<Self> {
-        let limit = (bounds.rows < usize::MAX).then(|| bounds.rows as u64 + 1);
-        for component in components {
+    /// Everything that hangs on rows of the root, through all components of a tree, parents first; a circle until nothing new
+    /// is found.
+    pub(crate) async fn all(connection: &mut PgConnection, tree: &Tree, roots: &Doomed, lock: bool) -> Result<Self> {
+        let mut walk = Self::new(tree);
+        walk.add(tree, 0, roots);
+        for component in &tree.order {
             // How far each edge has read its parent's rows.
             let mut seen: HashMap<usize, usize> = HashMap::new();
             loop {
-                let before = self.rows();
-                self.levels += 1;
+                let before = walk.rows();
                 for node in component.iter().filter(|node| tree.nodes[**node].inner) {
                     for (at, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                        let from = seen.insert(at, self.doomed[edge.parent].len()).unwrap_or(0);
-                        let parents = self.doomed[edge.parent].tail(from);
-                        if parents.is_empty() {
-                            continue;
-                        }
-                        let rows = rows::collect(connection, tree, edge, &parents, limit, lock).await?;
-                        self.add(tree, *node, &rows);
-                        if self.rows() > bounds.rows || rows.len() > bounds.rows {
-                            return Ok(self);
+                        let from = seen.insert(at, walk.doomed[edge.parent].len()).unwrap_or(0);
+                        let parents = walk.doomed[edge.parent].tail(from);
+                        if !parents.is_empty() {
+                            let rows = rows::collect(connection, tree, edge, &parents, None, lock).await?;
+                            walk.add(tree, *node, &rows);
                         }
                     }
                 }
-                if self.rows() == before {
+                if walk.rows() == before {
                     break;
-                }
-                if self.levels >= bounds.levels {
-                    return Ok(self);
                 }
             }
         }
-        self.whole = true;
-        Ok(self)
+        walk.whole = true;
+        Ok(walk)
+    }
+
+    /// What hangs on some rows in some nodes, without locks: all of it where that is no more than so many rows, otherwise those
+    /// that were found last of at most `most`.
+    pub(crate) async fn reach(
+        connection: &mut PgConnection,
+        tree: &Tree,
+        nodes: &[usize],
+        start: &[(usize, Doomed)],
+        (rows, most): (u64, u64),
+    ) -> Result<Self> {
+        let bound = |rows: u64| (rows < u64::MAX).then_some(rows);
+        let how = Reach { most: bound(most.max(rows.saturating_add(1))), last: bound(rows), only: None };
+        let reached = rows::reach(connection, tree, nodes, start, how).await?;
+        let mut walk = Self::new(tree);
+        walk.whole = reached.found <= rows;
+        for (node, row, subject) in reached.rows {
+            walk.push(tree, node, row, subject);
+        }
+        Ok(walk)
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -111,17 +96,16 @@ impl Walk {
     }
 
     fn add(&mut self, tree: &Tree, node: usize, rows: &Doomed) {
-        let key = tree.nodes[node].key.len();
         for at in 0..rows.len() {
-            let row = rows.row(at);
-            if self.known.insert((node, row[..key].to_vec())) {
-                self.push(node, row, rows.subjects[at]);
-            }
+            self.push(tree, node, rows.row(at), rows.subjects[at]);
         }
     }
 
-    fn push(&mut self, node: usize, row: Vec<Option<String>>, subject: i32) {
-        self.doomed[node].push(row, subject);
-        self.order.push(node);
+    /// Each row once, whoever it is found for.
+    fn push(&mut self, tree: &Tree, node: usize, row: Vec<Option<String>>, subject: i32) {
+        if self.known.insert((node, row[..tree.nodes[node].key.len()].to_vec())) {
+            self.doomed[node].push(row, subject);
+            self.order.push(node);
+        }
     }
 }

@@ -168,7 +168,9 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         self.sharers(connection, &roots, &mut others).await?;
         if tree.leads_back() {
-            let reached = look::along(connection, tree, roots).await?;
+            // Claimed subjects that can be parted meet whoever is farther away when they come to them.
+            let near = tree.is_parted() && ready.iter().all(|ready| ready.look.is_claimed());
+            let reached = look::along(connection, tree, roots, near.then_some(LARGE)).await?;
             for at in ready.len()..reached.len() {
                 let id = rows::id_text(&reached.row(at)[..root.key.len()]);
                 let why = "a subject that may not go yet would go along with it".to_owned();

@@ -60,6 +60,8 @@ struct Erase {
     /// How many rows a part may take.
     part_rows: u64,
     parting: bool,
+    /// The last part took longer than a statement may, which is still to be said.
+    too_long: bool,
     attempting: Option<Candidate>,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
@@ -131,6 +133,7 @@ impl Erase {
             slow: None,
             part_rows: LARGE,
             parting: false,
+            too_long: false,
             attempting: None,
             held: Vec::new(),
             rows_each: 1.0,
@@ -146,6 +149,7 @@ impl Erase {
         self.slow = self.attempting.take();
         if std::mem::take(&mut self.parting) {
             self.part_rows = (self.part_rows / 8).max(1);
+            self.too_long = true;
         }
     }
 

@@ -4,6 +4,7 @@
 //! else, to whoever runs next.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,7 +13,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::unlink::Unlinked;
-use super::{Erase, Ready, kept, roots};
+use super::{Erase, LARGE, Ready, kept, roots};
 use crate::Result;
 use crate::retain::snapshot::Gone;
 use crate::retain::store::rows::{self, Doomed, Taken};
@@ -20,12 +21,16 @@ use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
 
+/// After so long a part takes nothing more: it ends well before a statement of it may.
+const WITHIN: Duration = Duration::from_secs(10);
+
 /// What one part may still take, and what it took.
 pub(super) struct Part {
     pub(super) budget: u64,
     most: u64,
     /// What one transaction may take.
-    rows: u64,
+    pub(super) rows: u64,
+    began: Instant,
     /// Whose part it is, by position.
     deletions: Vec<Uuid>,
     taken: Taken,
@@ -40,6 +45,7 @@ impl Part {
             budget: most,
             most,
             rows,
+            began: Instant::now(),
             deletions: group.iter().map(|ready| ready.candidate.id).collect(),
             taken: Taken::copying(copying),
             unlinked: Unlinked::of(group),
@@ -48,6 +54,11 @@ impl Part {
 
     pub(super) fn spend(&mut self, rows: i64) {
         self.budget = self.budget.saturating_sub(rows.unsigned_abs());
+    }
+
+    /// It may not take anything more.
+    pub(super) fn is_over(&self) -> bool {
+        self.budget == 0 || !self.is_untouched() && self.began.elapsed() > WITHIN
     }
 
     /// So many rows may go in the same transaction, however many of them are the subjects' own.
@@ -85,13 +96,21 @@ impl Erase {
             return self.small_ones(batch, group, others).await;
         }
         let connection = batch.connection();
+        if std::mem::take(&mut self.too_long) {
+            let why = format!(
+                "a part of it took longer than a statement may; parts have at most {} rows now",
+                self.part_rows
+            );
+            self.note_slow(connection, &group, Some(why)).await?;
+            return Ok(0);
+        }
         self.parting = true;
         let mut part = Part::of(&group, self.part_rows, self.copier.is_some());
         for ready in &group {
             let id = &ready.candidate.subject_id;
             let forgotten = store::forget_some_events(connection, &self.policy, id, part.budget).await?;
             part.spend(forgotten as i64);
-            if part.budget == 0 {
+            if part.is_over() {
                 return Ok(0);
             }
         }
@@ -103,6 +122,7 @@ impl Erase {
                 rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
                 self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
+                self.note_slow(connection, &group, None).await?;
                 let rows = self.count_part(connection, &group, part).await?;
                 if !emptied {
                     return Ok(rows);
@@ -123,6 +143,15 @@ impl Erase {
                 Ok(0)
             }
         }
+    }
+
+    /// Says why parts are small, where they are, until one of them was taken.
+    async fn note_slow(&self, connection: &mut PgConnection, group: &[Ready], why: Option<String>) -> Result<()> {
+        if self.part_rows == LARGE {
+            return Ok(());
+        }
+        let ids: Vec<Uuid> = group.iter().map(|ready| ready.candidate.id).collect();
+        store::note_waiting(connection, &ids, &vec![why; ids.len()], &vec![None; ids.len()]).await
     }
 
     /// The end of a claimed subject who goes without others and of whom little is left, together with more such: parting whoever
@@ -225,7 +254,7 @@ impl Erase {
                 if self.compiled.sets.contains_key(&at) {
                     self.unlink_part(connection, at, rows, part).await?;
                 }
-                if part.budget == 0 {
+                if part.is_over() {
                     return Ok(false);
                 }
             }
@@ -246,7 +275,7 @@ impl Erase {
         loop {
             let changed = self.unlink(connection, (tree, at), rows, Some(part.budget), &mut part.unlinked).await?;
             part.spend(changed);
-            if part.budget == 0 || tree.edges[at].distinct || changed == 0 {
+            if part.is_over() || tree.edges[at].distinct || changed == 0 {
                 return Ok(());
             }
         }
@@ -264,7 +293,7 @@ impl Erase {
             let (tree, limit) = (&self.compiled.tree, Some(part.budget));
             let gone = rows::delete_through(connection, tree, edge, rows, limit, &mut part.taken).await?;
             part.spend(gone);
-            if part.budget == 0 {
+            if part.is_over() {
                 return Ok(false);
             }
             if edge.distinct || gone == 0 {
@@ -293,7 +322,7 @@ impl Erase {
             }
             some.truncate(part.budget as usize);
             self.take_rows(connection, &[(edge.child, &some)], part).await?;
-            if part.budget == 0 {
+            if part.is_over() {
                 return Ok(false);
             }
         }

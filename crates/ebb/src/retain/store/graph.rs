@@ -15,6 +15,7 @@ pub(crate) struct TableRow {
     pub(crate) columns: Vec<String>,
     pub(crate) types: Vec<String>,
     pub(crate) not_null: Vec<bool>,
+    pub(crate) wanted: Vec<bool>,
     pub(crate) operators: Vec<String>,
     pub(crate) delete_triggers: Vec<String>,
     pub(crate) rules: Vec<String>,

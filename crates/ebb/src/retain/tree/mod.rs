@@ -403,7 +403,9 @@ impl<'a> Builder<'a> {
         let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, key.full), wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
-        let nullable = idents(&self.table(key.child)?.emptied(&key.child_columns, key.full));
+        let table = self.table(key.child)?;
+        let loose = key.deferrable || !table.emptied(&key.child_columns, key.full).is_empty();
+        let nullable = idents(&table.ended(&key.child_columns, key.full));
         let edge = Edge {
             key: Some(key.name.clone()),
             child: self.node(key.child),
@@ -415,7 +417,7 @@ impl<'a> Builder<'a> {
             kept,
             only: None,
             distinct: true,
-            loose: key.deferrable || !nullable.is_empty(),
+            loose,
             nullable,
             action,
         };
@@ -500,10 +502,14 @@ impl<'a> Builder<'a> {
             let names: BTreeSet<&str> = inside.iter().filter_map(|edge| edge.key.as_deref()).collect();
             let names: Vec<&str> = names.into_iter().collect();
             let message = format!(
-                "rows that refer to each other in a circle through {} go in one transaction, however many: no column of it may be null",
+                "rows that refer to each other in a circle through {} go in one transaction, however many: no column of it may be \
+                 null, or a CHECK or the column itself, which is generated, says what it has to be",
                 names.join(", ")
             );
-            let fix = Some("ALTER TABLE … ALTER COLUMN … DROP NOT NULL lets them go in parts".to_owned());
+            let fix = Some(
+                "ALTER TABLE … ALTER COLUMN … DROP NOT NULL, or a CHECK that allows null, lets them go in parts"
+                    .to_owned(),
+            );
             self.findings.push(Finding { refuses: false, table, message, fix });
         }
         Ok(())
@@ -660,6 +666,12 @@ impl Tree {
     /// Whether two tables are in the same circle.
     pub(crate) fn circles(&self, one: usize, other: usize) -> bool {
         self.circle(one).is_some_and(|circle| circle.contains(&other))
+    }
+
+    /// Whether subjects hang on each other through other tables alone, and every reference to those may end before they go.
+    pub(crate) fn is_parted(&self) -> bool {
+        let back = |(_, edge): &(usize, &Edge)| edge.action == EdgeAction::Delete;
+        self.into(0).filter(back).all(|(_, edge)| edge.parent != 0 && !edge.nullable.is_empty())
     }
 
     /// Whether subjects hang on each other.

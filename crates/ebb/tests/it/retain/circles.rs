@@ -64,6 +64,109 @@ async fn rows_of_a_table_that_refers_to_itself_go_in_parts() {
 }
 
 #[tokio::test]
+async fn long_threads_go_in_parts_in_whatever_order_their_rows_lie() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "CREATE TABLE notes (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, prev bigint, next bigint);
+             -- Each knows the one before and the one after.
+             INSERT INTO notes SELECT n, 1, NULLIF(n - 1, 0), NULLIF(n + 1, 30001) FROM generate_series(1, 30000) n ORDER BY md5(n::text);
+             -- Each an answer to the one before, of which only the first is anybody's.
+             INSERT INTO notes VALUES (100000, 1, NULL), (200000, 2, NULL), (200001, NULL, 200000);
+             INSERT INTO notes SELECT 100000 + n, NULL, 100000 + n - 1 FROM generate_series(1, 25000) n ORDER BY md5(n::text);
+             ALTER TABLE notes ADD FOREIGN KEY (prev) REFERENCES notes ON DELETE CASCADE, ADD FOREIGN KEY (next) REFERENCES notes ON DELETE CASCADE;
+             CREATE INDEX ON notes (user_id); CREATE INDEX ON notes (prev); CREATE INDEX ON notes (next); {}",
+            counted("notes"),
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.dies_at_once_and_goes_on().await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.list("id", "notes").await.as_str()), ("2,3,4,5,6", "200000,200001"));
+    assert_eq!(ebb.erased().await, (1, 2 + 30_000 + 1 + 25_000));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+/// A thread of which every note but the first has to be an answer, by what `wants` adds to its table.
+async fn thread(wants: &str) -> Ebb {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "CREATE TABLE notes (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, parent bigint, CHECK (parent <> id));
+             INSERT INTO notes SELECT n, 1, NULLIF(n - 1, 0) FROM generate_series(1, 21000) n ORDER BY md5(n::text);
+             ALTER TABLE notes ADD FOREIGN KEY (parent) REFERENCES notes ON DELETE CASCADE;
+             CREATE INDEX ON notes (user_id); CREATE INDEX ON notes (parent); {wants}; {}",
+            counted("notes"),
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.list("id", "notes").await.as_str()), ("2,3,4,5,6", ""));
+    assert_eq!(ebb.erased().await, (1, 2 + 21_000));
+    ebb
+}
+
+/// Findings of the plan that name a circle that goes in one transaction.
+async fn named(ebb: &Ebb) -> usize {
+    let plan = ebb.engine.plan(&[]).await.unwrap();
+    plan.trees[0].findings.iter().filter(|found| found.message.contains("_fkey go in one transaction")).count()
+}
+
+#[tokio::test]
+async fn a_thread_whose_references_a_check_wants_is_named_and_goes_at_once() {
+    let ebb = thread("ALTER TABLE notes ADD CHECK (id = 1 OR parent IS NOT NULL)").await;
+    assert_eq!((named(&ebb).await, ebb.most_at_once().await), (1, 21_000));
+}
+
+#[tokio::test]
+async fn a_thread_whose_references_a_trigger_wants_goes_at_once() {
+    let ebb = thread(
+        "CREATE FUNCTION wants() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not so'; END $$;
+         CREATE TRIGGER wants BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION wants()",
+    )
+    .await;
+    assert_eq!((named(&ebb).await, ebb.most_at_once().await), (0, 21_000));
+}
+
+#[tokio::test]
+async fn a_thread_with_a_check_that_allows_null_goes_in_parts() {
+    let ebb = thread("").await;
+    assert_eq!(named(&ebb).await, 0);
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
+async fn whoever_comes_to_hang_far_down_on_a_claimed_subject_does_not_go_along() {
+    let ebb = Ebb::many(
+        "",
+        &format!(
+            "CREATE TABLE posts (id bigint PRIMARY KEY, author bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+             CREATE INDEX ON posts (author); INSERT INTO posts SELECT n, 1 FROM generate_series(1, 50000) n;
+             UPDATE users SET by = 5 WHERE id = 1; ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES posts ON DELETE CASCADE; {}{}",
+            counted("posts"),
+            counted("users")
+        ),
+    )
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.db.execute("UPDATE ebb.deletion SET state = 'erasing'; UPDATE users SET by = 50000 WHERE id = 2").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.told().await, "1: a subject that may not go yet would go along with it");
+    assert_eq!(ebb.ids().await, "1,2,3,4,5,6");
+    assert!(ebb.db.scalar::<bool>("SELECT EXISTS (SELECT FROM posts WHERE id = 50000)").await);
+    // Parts before it have gone; the rest goes when nobody hangs on it any more.
+    ebb.db.execute("UPDATE users SET by = NULL WHERE id = 2").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.list("id", "posts").await.as_str()), ("2,3,4,5,6", ""));
+    assert_eq!(ebb.erased().await, (1, 2 + 50_000));
+    assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
+}
+
+#[tokio::test]
 async fn tables_that_refer_to_each_other_go_in_parts() {
     let ebb = Ebb::many(
         "children = [{ table = \"threads\", column = \"last\", action = \"delete\" }]",

@@ -201,6 +201,17 @@ pub(crate) async fn collect(
     Ok(doomed)
 }
 
+/// Locks rows that are known by their key.
+pub(crate) async fn lock(connection: &mut PgConnection, tree: &Tree, node: usize, rows: &Doomed) -> Result<()> {
+    let table = &tree.nodes[node];
+    let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+    let (columns, values) = pick(rows, &table.read, &key)?;
+    let join = join(&key, &columns, 1);
+    let sql = format!("SELECT FROM {} AS n JOIN {} ON {} FOR UPDATE OF n", table.relation, join.from, join.on);
+    fetch(connection, &sql, &values, &rows.subjects).await?;
+    Ok(())
+}
+
 /// How many rows go with the given rows of one table at the end of any of these paths, counted up to a bound: one statement,
 /// which ends as soon as the bound is reached.
 pub(crate) async fn count_up_to(

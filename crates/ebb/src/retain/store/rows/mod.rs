@@ -5,6 +5,7 @@
 mod id;
 mod look;
 mod meet;
+mod reach;
 mod session;
 mod subjects;
 mod take;
@@ -13,10 +14,11 @@ mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
-    alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock_roots, read_roots, sharing,
-    still_linked,
+    alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock, lock_roots, read_roots,
+    sharing, still_linked,
 };
 pub(crate) use meet::meet;
+pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
     Path, apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint,
 };

@@ -37,6 +37,13 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS types,
        ARRAY(SELECT a.attnotnull FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS not_null,
+       -- Generated, or in a CHECK that asks for nulls: most others are not false of them.
+       ARRAY(SELECT a.attgenerated <> '' OR EXISTS (
+                 SELECT FROM pg_catalog.pg_constraint k
+                 WHERE k.conrelid = c.oid AND k.contype = 'c' AND a.attnum = ANY (k.conkey)
+                   AND pg_catalog.pg_get_constraintdef(k.oid) ~* '\m(is|case|coalesce|nullif|num_nulls|num_nonnulls)\M')
+             FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS wanted,
        -- The schema of the operators by which the default index over a column's type, or what it is a domain of, compares.
        ARRAY(SELECT CASE WHEN at.typnamespace = 'pg_catalog'::regnamespace THEN 'pg_catalog' ELSE COALESCE((
                  WITH RECURSIVE base AS (
