@@ -1,7 +1,8 @@
 -- A look under a lock reads what it is about, and a split is stopped by what its parts would not have, by nothing else.
 
 -- Everything about a table that somebody can change, a line each, without what an adoption puts there itself. It is asked for under
--- the lock of a swap: what depends on the table is found by indexes, however much else the database has.
+-- the lock of a swap: what depends on the table is found by indexes, however much else the database has. A foreign key into a
+-- partitioned table has a row more for each partition there, and is one key all the same.
 CREATE OR REPLACE FUNCTION ebb.table_portrait(relation oid, partition_column text) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC' AS $$
     SELECT array_agg(x.line ORDER BY x.line COLLATE "C") FROM (
@@ -21,13 +22,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC' A
         FROM pg_policy p WHERE p.polrelid = relation
         UNION ALL
         SELECT format('trigger: %s %s %s', pg_get_triggerdef(t.oid), t.tgenabled, obj_description(t.oid, 'pg_trigger'))
-        FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname !~ '^(a_|zz_)?ebb_'
+        FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgname !~ '^(!|a_|zz_)?ebb_'
         UNION ALL
         SELECT format('index: %s %s', pg_get_indexdef(x.indexrelid), obj_description(x.indexrelid, 'pg_class'))
         FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE x.indrelid = relation AND c.relname !~ '^ebb_'
         UNION ALL
         SELECT format('constraint: %I %s %s', k.conname, pg_get_constraintdef(k.oid), obj_description(k.oid, 'pg_constraint'))
         FROM pg_constraint k WHERE k.conrelid = relation AND k.contype IN ('c', 'f', 'x') AND k.conname !~ '^ebb_'
+          AND NOT EXISTS (SELECT FROM pg_constraint p WHERE p.oid = k.conparentid AND p.conrelid = k.conrelid)
         UNION ALL
         SELECT format('column: %I %s %s%s %s', a.attname, format_type(a.atttypid, a.atttypmod), a.attidentity, a.attgenerated, pg_get_expr(d.adbin, d.adrelid))
         FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum

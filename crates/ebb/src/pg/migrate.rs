@@ -67,10 +67,9 @@ const MIGRATIONS: &[Migration] = migrations![
     39 "0039_written",
     40 "0040_look",
     41 "0041_partly",
-    42 "0042_outward",
-    43 "0043_refusal",
-    44 "0044_home",
-    45 "0045_applied",
+    42 "0042_refusal",
+    43 "0043_home",
+    44 "0044_applied",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
