@@ -95,10 +95,10 @@ pub(crate) fn obstacle(index: &Index) -> Option<String> {
     Some(format!("{unlike}, and equal values of that can be written differently"))
 }
 
-/// The namespace of the n-th guard in `ebb.once_key`.
-fn namespace(relation: &Relation, n: usize) -> String {
+/// The namespace of the n-th guard in `ebb.once_key`: this table's, not that of another which had its name before.
+fn namespace(subject: &Subject, n: usize) -> String {
     let prefix = if n == 0 { "guard".to_owned() } else { format!("guard{}", n + 1) };
-    sanitized(&prefix, &relation.label(), 63)
+    sanitized(&prefix, &format!("{}-{}", subject.relation().label(), subject.head.oid), 63)
 }
 
 /// How long rows are kept after the end of their partition, and so many periods longer, as SQL's interval reads it.
@@ -134,7 +134,7 @@ pub(crate) fn create(subject: &Subject, request: &Request, on: &Relation, watch:
 
 fn create_one(subject: &Subject, request: &Request, n: usize, on: &Relation, watch: Watch) -> Vec<String> {
     let columns = &request.guard[n];
-    let (name, term) = (namespace(&subject.relation(), n), term(request));
+    let (name, term) = (namespace(subject, n), term(request));
     let mut arguments = vec![name.as_str(), &term, &subject.head.column_name];
     arguments.extend(columns.iter().map(String::as_str));
     let arguments: Vec<String> = arguments.into_iter().map(|text| Literal(text).to_string()).collect();
@@ -175,7 +175,7 @@ impl Backfill {
     /// One for each guard.
     pub(crate) fn all(subject: &Subject, request: &Request, bound: &str) -> Vec<Self> {
         let one = |(n, columns): (usize, &Vec<String>)| Self {
-            namespace: namespace(&subject.relation(), n),
+            namespace: namespace(subject, n),
             term: kept(request, 0),
             kind: subject.head.kind.clone().unwrap_or_default(),
             zone: request.zone.clone(),
