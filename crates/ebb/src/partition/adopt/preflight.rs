@@ -95,6 +95,16 @@ fn table(subject: &Subject, found: &mut Findings) {
             format!("connect as {0}, or: GRANT {0} TO CURRENT_USER", head.owner),
         );
     }
+    for role in &head.may_not_create {
+        found.refuse(
+            format!("{role} may not create tables in schema {}", head.schema_name),
+            format!(
+                "GRANT CREATE ON SCHEMA {} TO {}",
+                crate::pg::Ident::new(&head.schema_name),
+                crate::pg::Ident::new(role)
+            ),
+        );
+    }
     if head.row_transition_tables {
         found.refuse(
             format!("{label} has a row trigger with a transition table, which a partitioned table cannot have"),

@@ -2,6 +2,10 @@
 SELECT c.oid::int8 AS oid, pg_catalog.format('%I.%I', n.nspname, c.relname) AS printed, n.nspname::text AS schema_name, c.relname::text AS table_name, c.relkind::text AS relkind,
        c.relpersistence::text AS persistence, c.relispartition AS is_partition, c.reloftype <> 0 AS is_typed,
        pg_catalog.pg_get_userbyid(c.relowner)::text AS owner, pg_catalog.pg_has_role(c.relowner, 'USAGE') AS owned,
+       -- Whoever is no superuser and gives a new table to its owner needs the right for both.
+       ARRAY(SELECT r.rolname::text FROM pg_catalog.pg_roles r WHERE r.oid = ANY (ARRAY[c.relowner, current_user::regrole]::oid[])
+             AND NOT pg_catalog.has_schema_privilege(r.oid, n.oid, 'CREATE')
+             AND NOT (SELECT u.rolsuper FROM pg_catalog.pg_roles u WHERE u.rolname = current_user) ORDER BY 1) AS may_not_create,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid) AS is_child,
        EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid) AS has_rules,
