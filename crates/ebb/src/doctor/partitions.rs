@@ -124,6 +124,14 @@ fn begun(one: &Unfinished) -> Finding {
         return Finding::warn("unfinished", about, text)
             .fix(Fix::command(format!("ebb partition finish {relation} (there is no way back from it)")));
     }
+    if what == "rollback" {
+        let text = format!(
+            "a rollback of {relation} was begun, and nobody is at it: until it goes on, keys are refused that a partitioned table takes, or every writer notes its keys, which nobody takes away"
+        );
+        return Finding::warn("unfinished", about, text).fix(Fix::command(format!(
+            "ebb partition rollback {relation} (or to leave it adopted: ebb partition adopt {relation} … as before)"
+        )));
+    }
     let command = if state == "splitting" || state == "adopting" { what.as_str() } else { "rollback" };
     let fix = Fix::command(format!("ebb partition {command} {relation} (or back: ebb partition rollback {relation})"));
     match &one.refuses_from {

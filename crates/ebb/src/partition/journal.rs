@@ -15,9 +15,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 80;
 
 /// What a session that works on a table goes by, whatever its role, its database or its caller prefer: texts are written as the
-/// guard's trigger writes them, every row is seen, and nothing but a step's own time-out ends it.
-pub(crate) const SETTINGS: &str = "SET search_path = pg_catalog; SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET standard_conforming_strings = on; \
-    SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; SET default_transaction_isolation = 'read committed';";
+/// guard's trigger writes them and definitions as every other session reads them, every row is seen, nothing is compiled while
+/// others wait, and nothing but a step's own time-out ends it.
+pub(crate) const SETTINGS: &str = "SET search_path = pg_catalog; SET TimeZone = 'UTC'; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = 'postgres'; \
+    SET extra_float_digits = 1; SET bytea_output = 'hex'; SET quote_all_identifiers = off; SET standard_conforming_strings = on; SET jit = off; SET row_security = off; SET statement_timeout = 0; SET lock_timeout = 0; SET default_transaction_isolation = 'read committed';";
 
 /// Makes this session the one at work, by the statement that takes the row of a table in `kept_in`. One that was killed
 /// ends by itself, perhaps after its last statement: waits for that a while, then refuses.

@@ -10,6 +10,7 @@ mod script;
 mod standing;
 mod unique;
 
+pub(crate) use finish::give_up;
 pub use finish::{Finished, finish};
 pub use script::{finish_script, rollback_script};
 pub use standing::{Standing, require_standing, standing};
@@ -196,7 +197,8 @@ async fn back(
     by: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let (table, of) = (plan.relation(), plan.back_indexes.len() + 2);
+    let table = plan.relation();
+    let of = plan.back_indexes.len() + 1 + usize::from(!plan.back_keys.is_empty());
     let parent = catalog::table(&mut session.connection, &table.label()).await?.oid;
     refuse(session, adoption, plan, parent).await?;
     if let Some(row) = held_split(session, &table.label(), &["split"], watch).await? {
@@ -207,21 +209,38 @@ async fn back(
         watch(Progress::Step(n + 1, of, step.title.clone()));
         build(session, adoption, plan, step, ("adopted", 0), watch).await?;
     }
-    watch(Progress::Step(of - 1, of, "move the name back".into()));
     if plan.back_keys.is_empty() {
-        return swap(session, adoption, plan, (parent, was_split), by, watch).await;
+        return swap(session, adoption, plan, (parent, was_split), (of, by), watch).await;
     }
     // From here on no key comes unseen; building them took its time.
-    let tables = [adoption.relid, i64::from(parent)];
-    short(session, &tables, &fresh::note(plan, adoption.relid), watch, After::Nothing).await?;
-    let swapped = async {
-        let spread = spread(&mut session.connection, parent, adoption.relid).await?;
-        unique::refuse_twins(&mut session.connection, plan, spread).await?;
-        swap(session, adoption, plan, (parent, was_split), by, watch).await
+    watch(Progress::Step(of - 1, of, "note every key that comes from here on".into()));
+    short(session, &[], &fresh::note(plan, adoption.relid), watch, After::Nothing).await?;
+    let swapped = swap(session, adoption, plan, (parent, was_split), (of, by), watch).await;
+    if let Err(error) = swapped {
+        // What stopped it is what counts; whatever is left of this goes the next time.
+        let _ = forget_notes(session, adoption, plan, watch).await;
+        return Err(error);
     }
-    .await;
-    let forgotten = short(session, &tables, &fresh::forget(plan, adoption.relid), watch, After::Nothing).await;
-    swapped.and(forgotten)
+    Ok(())
+}
+
+/// Nothing is noted any more, and nothing is left of it.
+async fn forget_notes(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let noted = noted(&mut session.connection, plan, adoption.relid).await?;
+    if noted.is_empty() {
+        return short(session, &[], &unique::no_functions(plan, adoption.relid), watch, After::Nothing).await;
+    }
+    short(session, &[], &fresh::rest(plan, adoption.relid), watch, After::Nothing).await?;
+    for (oid, schema, name) in noted {
+        let sql = unique::no_triggers(plan, &Relation::new(schema, name));
+        short(session, &[oid], &sql, watch, After::Nothing).await?;
+    }
+    short(session, &[], &unique::no_functions(plan, adoption.relid), watch, After::Nothing).await
 }
 
 /// The transaction in which the name moves, until it gets its locks.
@@ -230,10 +249,11 @@ async fn swap(
     adoption: &Adoption,
     plan: &mut Plan,
     (parent, was_split): (u32, bool),
-    by: &str,
+    (of, by): (usize, &str),
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let (table, noted) = (plan.relation(), fresh::refuse_noted(plan, adoption.relid));
+    let table = plan.relation();
+    let mut known = Vec::new();
     // Until it is taken back the table is looked after: a partition can come at any moment.
     for attempt in 1.. {
         let attached = attached(&mut session.connection, i64::from(parent)).await?;
@@ -246,10 +266,22 @@ async fn swap(
             .with_hint("the way back leads through it; if it was dropped, there is none: ebb partition finish"));
         }
         let filled = filled(&mut session.connection, parent).await?;
-        let last = fresh::refuse_last(plan, adoption.relid);
+        // One that gets its first row after this look is noticed under the lock, and comes into the next.
+        let others = attached.iter().filter(|(oid, ..)| *oid != adoption.relid && filled.contains(oid));
+        let with_rows: Vec<Relation> =
+            [plan.history()].into_iter().chain(others.map(|(_, schema, name)| Relation::new(schema, name))).collect();
+        watch_keys(session, adoption, plan, (parent, &with_rows), &mut known, watch).await?;
+        if attempt == 1 {
+            watch(Progress::Step(of, of, "move the name back".into()));
+        }
+        let only: Vec<String> = with_rows.iter().map(|one| format!("ONLY {one}")).collect();
+        let (noted, last) =
+            (fresh::refuse_noted(plan, adoption.relid, &only), fresh::refuse_last(plan, adoption.relid, &only));
         let sql = statements(session, adoption, plan, parent, (&attached, &filled), last).await?;
-        let (tables, others) =
-            ([adoption.relid, i64::from(parent)], attached.iter().filter(|(oid, ..)| *oid != adoption.relid));
+        // Once more right before the lock: what is left for under it came while this waited.
+        let sql: Vec<String> = noted.iter().cloned().chain(sql).collect();
+        let tables: Vec<i64> = attached.iter().map(|(oid, ..)| *oid).chain([i64::from(parent)]).collect();
+        let others = attached.iter().filter(|(oid, ..)| *oid != adoption.relid);
         plan.leftovers = others.map(|(_, schema, name)| (schema.clone(), name.clone())).collect();
         let after = After::RollingBack { label: &adoption.relation, plan, policy: &adoption.policy, by };
         match short_after(session, &tables, (&noted, &sql), watch, after).await {
@@ -257,6 +289,32 @@ async fn swap(
             done => return done.map_err(|error| changed(error, &table)),
         }
     }
+    Ok(())
+}
+
+/// Every key of these tables is noted from here on, or the triggers that do so are there already; then none of them is there
+/// twice. Each table in a transaction of its own: writers wait for one at a time.
+async fn watch_keys(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    (parent, tables): (u32, &[Relation]),
+    known: &mut Vec<Relation>,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    let new: Vec<&Relation> = tables.iter().filter(|table| !known.contains(table)).collect();
+    if plan.back_keys.is_empty() || new.is_empty() {
+        return Ok(());
+    }
+    for (n, table) in new.iter().enumerate() {
+        let oid = catalog::table(&mut session.connection, &table.label()).await?.oid;
+        let sql = unique::triggers(plan, adoption.relid, table);
+        short(session, &[i64::from(oid)], &sql, watch, After::Nothing).await?;
+        watch(Progress::Share((n + 1) as f64 / new.len() as f64, format!("{} of {}", n + 1, new.len())));
+    }
+    let spread = spread(&mut session.connection, parent, adoption.relid).await?;
+    unique::refuse_twins(&mut session.connection, plan, spread).await?;
+    known.extend(new.into_iter().cloned());
     Ok(())
 }
 
@@ -299,6 +357,7 @@ async fn refuse(session: &mut Session, adoption: &Adoption, plan: &Plan, parent:
     refuse_subpartitioned(session, parent, &table).await?;
     refuse_leaving(session, parent, &table).await?;
     refuse_new_names(session, plan).await?;
+    refuse_borrowed(session, parent).await?;
     let spread = spread(&mut session.connection, parent, adoption.relid).await?;
     unique::refuse_twins(&mut session.connection, plan, spread).await?;
     drain::refuse_triggers(&mut session.connection, i64::from(parent), plan).await?;
@@ -340,6 +399,19 @@ async fn refuse_new_names(session: &mut Session, plan: &Plan) -> Result<()> {
         )))
 }
 
+/// The sequence of an identity is made anew: who draws numbers from it would go on with the one that hides.
+async fn refuse_borrowed(session: &mut Session, parent: u32) -> Result<()> {
+    let sequences = subject::sequences(&mut session.connection, i64::from(parent)).await?;
+    let mut borrowed = sequences.iter().filter(|one| !one.identity.is_empty() && !one.users.is_empty());
+    let Some(sequence) = borrowed.next() else { return Ok(()) };
+    Err(Error::refused(format!(
+        "{} uses {}, the sequence of an identity, which is made anew",
+        sequence.users.join(" and "),
+        sequence.relation().label()
+    ))
+    .with_hint("drop it before and create it after; nothing was changed"))
+}
+
 /// The transaction of the way back, with what is said for each partition that may have rows. Those without any, of which there
 /// can be a thousand, cost nothing while everybody waits.
 async fn statements(
@@ -374,8 +446,8 @@ async fn statements(
     sql.push(leave(parent, adoption.relid, (&known.0, &known.1), loud.as_deref()));
     sql.extend(plan.back.iter().cloned());
     sql.extend(plan.referrers.iter().flat_map(Moved::stand_in));
+    // What noted keys refuses them from here on.
     sql.extend(unique::functions(plan, adoption.relid));
-    sql.extend(unique::triggers(plan, adoption.relid, &table));
     for (oid, schema, name) in &others {
         let partition = Relation::new(schema, name);
         let mut own =
@@ -384,10 +456,8 @@ async fn statements(
             own.push(format!("PERFORM ebb.within_lock({})", Literal(ALONG)));
         }
         own.extend(plan.referrers.iter().map(|moved| moved.keep_on(&partition)));
-        own.extend(unique::triggers(plan, adoption.relid, &partition));
         // What the table's row triggers do they do for the rows in here, too.
-        let is_mine = |name: &str| guard::is_mine(name) || fresh::is_mine(name);
-        for trigger in triggers.iter().filter(|trigger| trigger.is_row && !is_mine(&trigger.name)) {
+        for trigger in triggers.iter().filter(|trigger| trigger.is_row && !guard::is_mine(&trigger.name)) {
             own.extend(trigger.on(&partition)?);
         }
         sql.push(block(&format!(
@@ -464,6 +534,22 @@ async fn attached(connection: &mut PgConnection, oid: i64) -> Result<Vec<(i64, S
 /// The partitions of a table that may have rows.
 async fn filled(connection: &mut PgConnection, oid: u32) -> Result<Vec<i64>> {
     Ok(sql!("filled" scalar i64).bind(i64::from(oid)).fetch_all(connection).await?)
+}
+
+/// Whether a rollback was begun and not ended: what it builds for itself is there.
+pub(crate) async fn is_begun(connection: &mut PgConnection, adoption: &Adoption) -> Result<bool> {
+    let plan = adoption.plan()?;
+    Ok(sql!("rollback_begun" scalar bool).bind(&plan.schema).bind(adoption.relid).fetch_one(connection).await?)
+}
+
+/// The tables on which keys are noted, or were when a rollback was killed.
+async fn noted(connection: &mut PgConnection, plan: &Plan, relid: i64) -> Result<Vec<(i64, String, String)>> {
+    let functions = (0..plan.back_keys.len()).map(|n| unique::function(plan, relid, n).name.as_str().to_owned());
+    Ok(sql!("noted" as (i64, String, String))
+        .bind(&plan.schema)
+        .bind(functions.collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?)
 }
 
 /// How the rows of a partitioned table are spread over the old one and the others.

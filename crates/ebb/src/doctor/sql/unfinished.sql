@@ -7,6 +7,14 @@ FROM ebb.adoption a
 WHERE a.state IN ('adopting', 'rolling back')
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity s WHERE s.pid = a.holder_pid AND s.backend_start = a.holder_start)
 UNION ALL
+-- A rollback that was begun: what it builds for itself refuses keys of the old table, or notes every key that is written.
+SELECT a.relation, 'rollback', a.state, NULL, false
+FROM ebb.adoption a
+WHERE a.state = 'adopted'
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity s WHERE s.pid = a.holder_pid AND s.backend_start = a.holder_start)
+  AND EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+              WHERE n.nspname = a.plan ->> 'schema' AND c.relname ~ pg_catalog.format('^ebb_%s_(b|fresh)\d+$', a.relid))
+UNION ALL
 SELECT p.relation, 'split', p.state, NULL,
        COALESCE(p.state = 'splitting' AND (p.plan ->> 'twofold')::boolean AND (p.plan ->> 'locks')::boolean, false)
 FROM ebb.split p

@@ -136,6 +136,7 @@ async fn try_adopt(
         "adopting" => {}
         "adopted" => {
             prove(session, &plan).await?;
+            crate::partition::rollback::give_up(session, &adoption, &plan, watch).await?;
             return Ok(Some(adopted(true)));
         }
         other => {

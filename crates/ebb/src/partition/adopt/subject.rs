@@ -21,6 +21,8 @@ pub(crate) struct Head {
     pub(crate) is_typed: bool,
     pub(crate) owner: String,
     pub(crate) owned: bool,
+    /// Of the owner and whoever asks, who may not create tables in the schema.
+    pub(crate) may_not_create: Vec<String>,
     pub(crate) has_children: bool,
     pub(crate) is_child: bool,
     pub(crate) has_rules: bool,
@@ -291,7 +293,7 @@ impl Subject {
             indexes: indexes(&mut *c, oid, column).await?,
             constraints: sql!("constraints" as Constraint).bind(oid).fetch_all(&mut *c).await?,
             triggers: triggers(&mut *c, oid).await?,
-            sequences: sql!("sequences" as Sequence).bind(oid).fetch_all(&mut *c).await?,
+            sequences: sequences(&mut *c, oid).await?,
             views: sql!("views" as View).bind(oid).fetch_all(&mut *c).await?,
             publications: publications(&mut *c, oid).await?,
             subscriptions: subscriptions(&mut *c, &[oid]).await?,
@@ -355,6 +357,11 @@ pub(crate) async fn indexes(connection: &mut PgConnection, oid: i64, column: &st
 /// The triggers of a table.
 pub(crate) async fn triggers(connection: &mut PgConnection, oid: i64) -> Result<Vec<Trigger>> {
     Ok(sql!("triggers" as Trigger).bind(oid).fetch_all(connection).await?)
+}
+
+/// The sequences of a table's columns.
+pub(crate) async fn sequences(connection: &mut PgConnection, oid: i64) -> Result<Vec<Sequence>> {
+    Ok(sql!("sequences" as Sequence).bind(oid).fetch_all(connection).await?)
 }
 
 /// The publications that have a table.

@@ -2,7 +2,7 @@
 
 use sqlx::AssertSqlSafe;
 
-use super::{find, fresh, held_split};
+use super::{find, forget_notes, held_split, unique};
 use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{After, Plan, Progress, Session, prepare_session, prove, short};
 use crate::partition::split;
@@ -51,7 +51,8 @@ pub async fn finish(database: &Database, typed: &str, watch: &mut (dyn FnMut(Pro
     for leftover in leftovers(&plan) {
         short(&mut session, &[], &[leftover], watch, After::Nothing).await.map_err(|error| hinted(error, label))?;
     }
-    let sql = [format!("DROP TABLE IF EXISTS {}", plan.parent())];
+    let mut sql = vec![format!("DROP TABLE IF EXISTS {}", plan.parent())];
+    sql.extend(unique::no_functions(&plan, adoption.relid));
     let done = short(&mut session, &[], &sql, watch, After::Finished(label, &plan)).await;
     done.map_err(|error| hinted(error, label))?;
     Ok(Finished::RolledBack(plan.leftovers.len() + 1))
@@ -107,11 +108,21 @@ async fn forget_way_back(
     plan: &Plan,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
-    let notes = fresh::forget(plan, adoption.relid);
-    short(session, &[adoption.relid], &notes, watch, After::Nothing).await?;
+    give_up(session, adoption, plan, watch).await?;
+    store::forget(&mut session.connection, &adoption.relation).await
+}
+
+/// The table stays adopted: nothing is left of a rollback that was begun.
+pub(crate) async fn give_up(
+    session: &mut Session,
+    adoption: &Adoption,
+    plan: &Plan,
+    watch: &mut (dyn FnMut(Progress) + Send),
+) -> Result<()> {
+    forget_notes(session, adoption, plan, watch).await?;
     for (schema, name) in plan.back_indexes.iter().filter_map(|step| step.index.as_ref()) {
         let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {}", Relation::new(schema, name));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session.connection).await?;
     }
-    store::forget(&mut session.connection, &adoption.relation).await
+    Ok(())
 }

@@ -4,7 +4,7 @@
 
 use super::drain::{quietly, still_empty, user_path};
 use super::finish::leftovers;
-use super::{attached, find, plain_columns, refuse, spread, statements, unique};
+use super::{attached, find, fresh, noted, plain_columns, refuse, spread, statements, unique};
 use crate::partition::adopt::moved::Moved;
 use crate::partition::adopt::store::{self, Adoption};
 use crate::partition::adopt::{Plan, Session, prepare_session};
@@ -47,6 +47,11 @@ pub async fn rollback_script(database: &Database, typed: &str) -> Result<Vec<Str
 fn short(sql: impl IntoIterator<Item = String>) -> Vec<String> {
     let begin = ["BEGIN".to_owned(), "SET LOCAL lock_timeout = '60ms'".to_owned()];
     begin.into_iter().chain(sql).chain(["COMMIT".to_owned()]).map(ended).collect()
+}
+
+/// In one of its own that takes its time.
+fn whole(sql: Vec<String>) -> Vec<String> {
+    ["BEGIN".to_owned()].into_iter().chain(sql).chain(["COMMIT".to_owned()]).map(ended).collect()
 }
 
 fn ended(statement: String) -> String {
@@ -103,6 +108,17 @@ async fn back(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result
     let mut lines = vec!["-- the keys as they were".to_owned()];
     lines.extend(drop_indexes(plan.back_indexes.iter()));
     lines.extend(plan.back_indexes.iter().flat_map(|step| step.sql.clone()).map(ended));
+    let leaves = attached.iter().filter(|(oid, ..)| *oid != adoption.relid);
+    let leaves: Vec<Relation> =
+        [plan.history()].into_iter().chain(leaves.map(|(_, schema, name)| Relation::new(schema, name))).collect();
+    let only: Vec<String> = leaves.iter().map(|leaf| format!("ONLY {leaf}")).collect();
+    let noted = fresh::refuse_noted(plan, adoption.relid, &only);
+    if !plan.back_keys.is_empty() {
+        lines.push("-- every key that comes from here on is noted, and none is there twice".to_owned());
+        lines.extend(short(fresh::note(plan, adoption.relid)));
+        lines.extend(leaves.iter().flat_map(|leaf| short(unique::triggers(plan, adoption.relid, leaf))));
+        lines.extend(unique::looks(plan, spread).into_iter().chain([noted.clone()]).flat_map(whole));
+    }
     lines.push(format!(
         "-- the name goes back; the policy {} has nothing to look after from here on: take its block out of ebb.toml and `ebb apply`",
         adoption.policy
@@ -112,7 +128,9 @@ async fn back(session: &mut Session, adoption: &Adoption, plan: &Plan) -> Result
     let leftovers: Vec<(&String, &String)> = others.iter().map(|(_, schema, name)| (schema, name)).collect();
     // Between now and then any of them can get its first row.
     let all: Vec<i64> = attached.iter().map(|(oid, ..)| *oid).collect();
-    let mut sql = statements(session, adoption, plan, parent, (&attached, &all), Vec::new()).await?;
+    let last = fresh::refuse_last(plan, adoption.relid, &only);
+    let mut sql = noted;
+    sql.extend(statements(session, adoption, plan, parent, (&attached, &all), last).await?);
     sql.push(format!(
         "UPDATE ebb.adoption SET plan = jsonb_set(plan, '{{leftovers}}', {}) WHERE relation = {}",
         Literal(&journal::kept(&leftovers)?.to_string()),
@@ -186,6 +204,10 @@ pub async fn finish_script(database: &Database, typed: &str) -> Result<Vec<Strin
     match adoption.state.as_str() {
         "adopted" => {
             lines.extend(plan.referrers.iter().map(Moved::proof).map(ended));
+            let noted = noted(&mut session.connection, &plan, adoption.relid).await?;
+            let leaves = noted.iter().map(|(_, schema, name)| Relation::new(schema, name));
+            lines.extend(leaves.flat_map(|leaf| short(unique::no_triggers(&plan, &leaf))));
+            lines.extend(short(unique::no_functions(&plan, adoption.relid)));
             lines.extend(drop_indexes(plan.back_indexes.iter()));
             lines.push(ended(format!("DELETE FROM ebb.adoption WHERE relation = {}", Literal(label))));
             if let Some(row) = &split {
@@ -196,7 +218,8 @@ pub async fn finish_script(database: &Database, typed: &str) -> Result<Vec<Strin
             lines.extend(leftovers(&plan).into_iter().flat_map(|drop| short([drop])));
             let forget_split = format!("DELETE FROM ebb.split WHERE relation = {}", Literal(label));
             let last = [format!("DROP TABLE IF EXISTS {}", plan.parent()), forget_split];
-            lines.extend(short(last.into_iter().chain(forget(label, &plan))));
+            let last = last.into_iter().chain(unique::no_functions(&plan, adoption.relid));
+            lines.extend(short(last.chain(forget(label, &plan))));
         }
         state => return Err(Error::refused(format!("{label} is still {state}"))),
     }

@@ -1,21 +1,26 @@
 //! The unique keys on the way back. Before it, a key that exists twice stops it; while rows of the former partitions are
-//! outside of the table's index, triggers on the table and on them stand in for it. Invariant: whatever the index compares
+//! outside of the table's index, triggers on the table and on them stand in for it. They are there before the name moves, one
+//! table after the other, because each would take its time under that lock, and note what comes (`fresh`) until then. Invariant: whatever the index compares
 //! (expressions, some rows only, NULLs, a collation) they compare, and they see a row as every other trigger has left it.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::fresh;
 use crate::partition::adopt::moved::trigger_function;
 use crate::partition::adopt::{Key, Plan};
-use crate::pg::{Ident, Literal, Relation};
+use crate::pg::{Ident, Literal, Relation, block};
 use crate::{Error, Result};
 
 const TWIN: &str = "a_ebb_twin";
 
+/// Of a key that takes NULLs for equal so many columns are told apart by which of them are NULL.
+const NULLABLE: usize = 3;
+
 /// How many times larger than everything else the old table must be for the others' rows to be looked up in it, one by one.
 const MUCH_LARGER: i64 = 8;
 
-/// Beside others a look takes one core, and the compiler of the server none.
-pub(super) const ALONE: &str = "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
+/// Beside others a look takes one core.
+pub(super) const ALONE: &str = "SET LOCAL max_parallel_workers_per_gather = 0";
 /// Along the indexes, in their order: what is sorted or hashed instead goes to the disk once it is much, and whoever commits
 /// meanwhile waits for that.
 const IN_ORDER: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
@@ -64,14 +69,34 @@ impl Key {
         (0..self.expressions.len()).map(|n| format!("m.ebb_k{n}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether a row of the table has them.
-    pub(super) fn same(&self) -> String {
-        let each = self.expressions.iter().zip(&self.operators).enumerate();
-        let each = each.map(|(n, (theirs, equals))| match self.nulls_not_distinct {
-            true => format!("({theirs} {equals} m.ebb_k{n} OR ({theirs} IS NULL AND m.ebb_k{n} IS NULL))"),
-            false => format!("{theirs} {equals} m.ebb_k{n}"),
-        });
-        each.collect::<Vec<_>>().join(" AND ")
+    /// Whether a row of a table has them: one condition, or where NULLs are equal one for each way to have some. An index
+    /// answers each of these, and none that asks for both at once.
+    fn same(&self) -> Vec<String> {
+        let equal = |n: usize| format!("{} {} m.ebb_k{n}", self.expressions[n], self.operators[n]);
+        let null = |n: usize| format!("{} IS NULL AND m.ebb_k{n} IS NULL", self.expressions[n]);
+        let all =
+            |each: &dyn Fn(usize) -> String| (0..self.expressions.len()).map(each).collect::<Vec<_>>().join(" AND ");
+        match self.expressions.len() {
+            _ if !self.nulls_not_distinct => vec![all(&equal)],
+            columns if columns <= NULLABLE => {
+                let ways = 0..1_usize << columns;
+                ways.map(|way| all(&|n| if way >> n & 1 == 0 { equal(n) } else { null(n) })).collect()
+            }
+            _ => {
+                let known = all(&|n| format!("m.ebb_k{n} IS NOT NULL"));
+                vec![all(&equal), format!("NOT ({known}) AND {}", all(&|n| format!("({} OR {})", equal(n), null(n))))]
+            }
+        }
+    }
+
+    /// The rows that have them in any of these tables, as a query.
+    pub(super) fn found_in(&self, tables: &[String]) -> String {
+        let (rows, same) = (self.rows(), self.same());
+        let look = |table: &String| {
+            let each = same.iter().map(|same| format!("SELECT 1 FROM {table} t WHERE {rows} AND {same}"));
+            each.collect::<Vec<_>>().join(" UNION ALL ")
+        };
+        tables.iter().map(look).collect::<Vec<_>>().join(" UNION ALL ")
     }
 
     /// What to do about one that is there twice.
@@ -156,6 +181,22 @@ pub(super) async fn refuse_twins(connection: &mut PgConnection, plan: &Plan, spr
     Ok(())
 }
 
+/// The same of every row as statements, each a look of its own.
+pub(super) fn looks(plan: &Plan, spread: Spread) -> Vec<Vec<String>> {
+    let look = |key: &Key| {
+        let Look { settings, sql } = key.whole(plan, spread);
+        let settings = [ALONE, settings].into_iter().filter(|one| !one.is_empty()).map(str::to_owned);
+        let refuse = format!(
+            "DECLARE keys text; BEGIN SELECT string_agg(x.key, ', ') INTO keys FROM ({sql}) x (key); \
+             IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF; END",
+            Literal(&twice(key, "")),
+            Literal(&key.delete_one(plan))
+        );
+        settings.chain([block(&refuse)]).collect()
+    };
+    plan.back_keys.iter().map(look).collect()
+}
+
 /// The same of every row, wherever it is.
 pub(super) async fn refuse_all_twins(connection: &mut PgConnection, plan: &Plan, spread: Spread) -> Result<()> {
     for key in &plan.back_keys {
@@ -164,7 +205,8 @@ pub(super) async fn refuse_all_twins(connection: &mut PgConnection, plan: &Plan,
     Ok(())
 }
 
-fn function(plan: &Plan, relid: i64, n: usize) -> Relation {
+/// The function of a key's triggers: first it notes, then it refuses.
+pub(super) fn function(plan: &Plan, relid: i64, n: usize) -> Relation {
     Relation::new(&plan.schema, format!("ebb_{relid}_one{n}"))
 }
 
@@ -176,14 +218,13 @@ pub(super) fn functions(plan: &Plan, relid: i64) -> Vec<String> {
 }
 
 /// Two rows of the table are told apart by its own index. A key that comes to be in a child, which is rare, waits for
-/// everybody else's to be settled, and they for it.
+/// everybody else's to be settled, and they for it. A row that only moves has been looked at.
 fn body(plan: &Plan, key: &Key, relid: i64) -> String {
-    let (table, rows, row) = (plan.relation(), key.rows(), "(SELECT NEW.*) r");
+    let (table, rows) = (plan.relation(), key.rows());
     let lock = format!(
         "IF TG_RELID = {relid} THEN PERFORM pg_advisory_xact_lock_shared({relid}); ELSE PERFORM pg_advisory_xact_lock({relid}); END IF;"
     );
-    let mine = key.named();
-    let same = key.same();
+    let (mine, found) = (key.named(), key.found_in(&[table.to_string()]));
     let stays = key.columns.iter().zip(&key.operators).map(|(column, equals)| {
         let column = Ident::new(column);
         format!("COALESCE(NEW.{column} {equals} OLD.{column}, NEW.{column} IS NULL AND OLD.{column} IS NULL)")
@@ -196,8 +237,9 @@ fn body(plan: &Plan, key: &Key, relid: i64) -> String {
         false => String::new(),
     };
     format!(
-        "#variable_conflict use_column\nDECLARE twice boolean; BEGIN {unchanged} {lock} \
-         SELECT count(*) > 1 INTO twice FROM (SELECT FROM {table} t, (SELECT {mine} FROM {row} WHERE {rows}) m WHERE {rows} AND {same} LIMIT 2) x; \
+        "#variable_conflict use_column\nDECLARE twice boolean; BEGIN \
+         IF current_setting('session_replication_role') = 'replica' THEN RETURN NULL; END IF; {unchanged} {lock} \
+         SELECT count(*) > 1 INTO twice FROM (SELECT {mine} FROM (SELECT NEW.*) r WHERE {rows}) m CROSS JOIN LATERAL ({found} LIMIT 2) x; \
          IF twice THEN RAISE unique_violation USING MESSAGE = {}, SCHEMA = {}, TABLE = {}, CONSTRAINT = {}; END IF; RETURN NULL; END",
         Literal(&format!("duplicate key value violates unique constraint \"{}\"", key.name)),
         Literal(&plan.schema),
@@ -206,17 +248,20 @@ fn body(plan: &Plan, key: &Key, relid: i64) -> String {
     )
 }
 
-/// The triggers on the table, or on one of its children.
+/// The triggers on a table that has keys to be looked at, whatever the session that writes to it; those that are there stay.
 pub(super) fn triggers(plan: &Plan, relid: i64, on: &Relation) -> Vec<String> {
     let keys = plan.back_keys.iter().enumerate().map(|(n, key)| {
         let (kind, when) = match key.deferrable.as_str() {
             "" => ("", ""),
             deferrable => ("CONSTRAINT ", deferrable),
         };
-        format!(
-            "CREATE {kind}TRIGGER {TWIN}{n} AFTER INSERT OR UPDATE ON {on}{when} FOR EACH ROW EXECUTE FUNCTION {}()",
+        block(&format!(
+            "BEGIN IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = {}::regclass AND tgname = '{TWIN}{n}') THEN \
+             CREATE {kind}TRIGGER {TWIN}{n} AFTER INSERT OR UPDATE ON {on}{when} FOR EACH ROW EXECUTE FUNCTION {}(); \
+             ALTER TABLE {on} ENABLE ALWAYS TRIGGER {TWIN}{n}; END IF; END",
+            Literal(&on.to_string()),
             function(plan, relid, n)
-        )
+        ))
     });
     keys.collect()
 }
@@ -225,6 +270,12 @@ pub(super) fn no_triggers(plan: &Plan, on: &Relation) -> Vec<String> {
     (0..plan.back_keys.len()).map(|n| format!("DROP TRIGGER IF EXISTS {TWIN}{n} ON {on}")).collect()
 }
 
+/// Nothing is left of them, nor of what was noted.
 pub(super) fn no_functions(plan: &Plan, relid: i64) -> Vec<String> {
-    (0..plan.back_keys.len()).map(|n| format!("DROP FUNCTION IF EXISTS {}()", function(plan, relid, n))).collect()
+    let each = (0..plan.back_keys.len()).flat_map(|n| {
+        let (function, notes) = (function(plan, relid, n), fresh::notes(plan, relid, n));
+        // Where somebody wrote to a partition that has no rows any more, it hides with its trigger.
+        [format!("DROP FUNCTION IF EXISTS {function}() CASCADE"), format!("DROP TABLE IF EXISTS {notes}")]
+    });
+    each.collect()
 }

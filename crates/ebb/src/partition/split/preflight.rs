@@ -5,8 +5,8 @@ use sqlx::PgConnection;
 use super::Request;
 use super::plan::{MANY, Plan, Source, compose};
 use super::store::{self, Candidate, Cut};
-use crate::partition::adopt::{Findings, subject};
-use crate::partition::{Partitioned, list, partitioned};
+use crate::partition::adopt::{Findings, store as adoptions, subject};
+use crate::partition::{Partitioned, list, partitioned, rollback};
 use crate::pg::{Relation, catalog};
 use crate::policy::Partition;
 use crate::{Error, Result};
@@ -66,6 +66,15 @@ pub async fn preflight(connection: &mut PgConnection, request: &Request) -> Resu
         findings.refuse(
             format!("a detach of {} is pending", of.relation().label()),
             format!("ALTER TABLE {} DETACH PARTITION {} FINALIZE", on.table.relation, of.relation()),
+        );
+    }
+    let label = on.table.relation.label();
+    if let Some(adoption) = adoptions::find(connection, &label).await?
+        && rollback::is_begun(connection, &adoption).await?
+    {
+        findings.refuse(
+            format!("a rollback of {label} was begun, and the parts would have what it builds for itself"),
+            format!("go on with it: ebb partition rollback {label}; or leave it adopted: ebb partition adopt {label} … as before"),
         );
     }
     for (what, name, owner) in store::obstacles(connection, on.table.oid, of.oid).await? {

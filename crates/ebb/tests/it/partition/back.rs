@@ -12,11 +12,11 @@ use sqlx::AssertSqlSafe;
 
 use crate::harness::{Ebb, execute};
 
-fn request(by: Period, ahead: u64) -> Request {
+pub(super) fn request(by: Period, ahead: u64) -> Request {
     Request { by, ahead, ..super::request("public.t") }
 }
 
-const TABLE: &str = "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1);
+pub(super) const TABLE: &str = "CREATE TABLE public.site (id int PRIMARY KEY); INSERT INTO public.site VALUES (1);
     CREATE TABLE public.t (id bigint PRIMARY KEY, created_at timestamptz NOT NULL, site int REFERENCES public.site DEFAULT 1);
     CREATE INDEX ON public.t (created_at);
     INSERT INTO public.t SELECT n, timestamptz '2026-11-01' + n * interval '1 minute' FROM generate_series(1, 500) n";
@@ -26,7 +26,7 @@ async fn sums(ebb: &Ebb) -> String {
 }
 
 /// What can be told about the table and whatever is beside it.
-async fn schema(ebb: &Ebb) -> String {
+pub(super) async fn schema(ebb: &Ebb) -> String {
     ebb.db
         .scalar(
             "SELECT string_agg(line, ', ' ORDER BY line) FROM (
@@ -40,7 +40,7 @@ async fn schema(ebb: &Ebb) -> String {
 }
 
 /// As psql would run them.
-async fn run(ebb: &Ebb, lines: &[String]) {
+pub(super) async fn run(ebb: &Ebb, lines: &[String]) {
     let mut client = ebb.client().await;
     for line in lines.iter().filter(|line| !line.starts_with("--")) {
         execute(&mut client, line).await;
@@ -126,7 +126,7 @@ async fn what_is_left_of_an_adoption_is_printed_with_what_is_written_down_about_
 }
 
 /// Rolls back until a step with these words begins, and is gone then, as a process that is killed.
-async fn killed_at(ebb: &Ebb, words: &'static str) {
+pub(super) async fn killed_at(ebb: &Ebb, words: &'static str) {
     let engine = ebb.another(ebb.db.open());
     let task = tokio::spawn(async move {
         let mut watch = |progress| match progress {
@@ -140,13 +140,13 @@ async fn killed_at(ebb: &Ebb, words: &'static str) {
 }
 
 /// Until the sessions of whoever was at it have ended.
-async fn nobody_at_it(ebb: &Ebb) {
+pub(super) async fn nobody_at_it(ebb: &Ebb) {
     let gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ 'ebb/adopt'";
     ebb_testkit::eventually(crate::harness::SOON, || ebb.db.scalar::<bool>(gone)).await;
 }
 
 /// Begins a rollback, and comes back when that waits for somebody.
-async fn waits_for_somebody(ebb: &Ebb) -> tokio::task::JoinHandle<ebb::Result<RolledBack>> {
+pub(super) async fn waits_for_somebody(ebb: &Ebb) -> tokio::task::JoinHandle<ebb::Result<RolledBack>> {
     let (engine, waits) = (ebb.another(ebb.db.open()), Arc::new(AtomicBool::new(false)));
     let seen = waits.clone();
     let task = tokio::spawn(async move {
@@ -227,7 +227,7 @@ async fn a_key_that_comes_twice_while_the_rollback_waits_stops_it_before_a_name_
         assert!(error.is_refused() && error.to_string().contains("these are there twice: (77)"), "{error:?}");
         assert_eq!(ebb.db.scalar::<String>("SELECT state FROM ebb.adoption").await, "adopted");
         assert!(ebb.db.scalar::<bool>("SELECT relkind = 'p' FROM pg_class WHERE oid = 'public.t'::regclass").await);
-        let left = "SELECT count(*) FROM pg_trigger WHERE tgname ~ '^a_ebb_fresh'";
+        let left = "SELECT count(*) FROM pg_trigger WHERE tgname ~ '^a_ebb_twin'";
         assert_eq!(ebb.db.scalar::<i64>(left).await, 0, "nobody notes any more");
         ebb.db.execute("DELETE FROM public.t WHERE id = 77 AND created_at > '2027-01-01' OR id > 5000").await;
     }
@@ -272,6 +272,9 @@ async fn keys_are_looked_for_along_the_indexes_and_nothing_goes_to_the_disk() {
     assert_eq!(ebb.db.scalar::<i64>(spilled).await, 0, "the new rows, each looked up among the others");
     ebb.db.execute(much).await;
     let wanted = split::Request { table: "public.t".into(), ..Default::default() };
+    let refused = split::split(database, &wanted, &mut |_| ()).await.unwrap_err();
+    assert!(refused.to_string().contains("a rollback of public.t was begun"), "{refused}");
+    assert!(adopt(database, &request(Period::Month, 2), "test", &mut |_| ()).await.unwrap().already);
     split::split(database, &wanted, &mut |_| ()).await.unwrap();
     nobody_at_it(&ebb).await;
     let before: i64 = ebb.db.scalar(spilled).await;
@@ -374,4 +377,25 @@ async fn the_printed_statements_adopt_a_table_with_its_guard_and_the_way_back_is
     ebb.db.execute("DROP TABLE public.t; CREATE TABLE public.t (id bigint, created_at timestamptz)").await;
     let refused = rollback(database, "public.t", "test", &mut |_| ()).await.unwrap_err();
     assert!(refused.is_refused() && refused.to_string().contains("was dropped"), "{refused}");
+}
+
+#[tokio::test]
+async fn statements_that_were_run_where_times_are_written_otherwise_are_gone_back_from() {
+    let ebb = Ebb::with(
+        "CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL, x interval, f float8);
+         CREATE INDEX ON public.t (id) WHERE created_at > '2026-02-03 04:05:06+00' AND f > 0.1;
+         CREATE VIEW public.v AS SELECT id FROM public.t WHERE created_at > '2026-02-03 04:05:06+00' AND x > interval '1 day 2 hours'",
+    )
+    .await;
+    ebb.set_clock("2026-11-15 12:00:00+00").await;
+    let (before, database) = (schema(&ebb).await, ebb.engine.database());
+    let lines = printed(&ebb, &request(Period::Month, 2)).await;
+    let mut client = ebb.client().await;
+    execute(&mut client, "SET DateStyle = 'German, DMY'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = -4; SET quote_all_identifiers = on; SET TimeZone = 'Asia/Jakarta'").await;
+    for line in lines.iter().filter(|line| !line.starts_with("--")) {
+        execute(&mut client, line).await;
+    }
+    rollback(database, "public.t", "test", &mut |_| ()).await.unwrap();
+    finish(database, "public.t", &mut |_| ()).await.unwrap();
+    assert_eq!(schema(&ebb).await, before);
 }

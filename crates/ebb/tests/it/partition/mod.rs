@@ -3,6 +3,7 @@
 mod adopt;
 mod back;
 mod besides;
+mod fresh;
 mod kept;
 mod majors;
 mod outward;

@@ -494,3 +494,79 @@ async fn row_security_is_copied_from_a_table_that_lost_columns_and_names_that_a_
     let policies = "SELECT count(*) FROM pg_policies WHERE tablename LIKE 'n\\_%' AND (qual ~ 'n\\.ok' OR qual ~ 'status' OR qual ~ 'o.n_id = n_20')";
     assert_eq!(ebb.db.scalar::<i64>(policies).await, 9 - 1, "the one with digits of its own is named by them");
 }
+
+#[tokio::test]
+async fn a_guard_knows_the_keys_of_its_own_table_and_not_of_one_that_had_its_name() {
+    let ebb = with("CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); INSERT INTO public.t SELECT n, '2026-11-01' FROM generate_series(1, 9) n").await;
+    let guarded = Request { guard: key(&["id"]), ..request("public.t") };
+    adopted(&ebb, &guarded).await;
+    over(&ebb, "public.t").await;
+    // One that goes on under another name, beside a new one.
+    ebb.db
+        .execute("ALTER TABLE public.t RENAME TO former; CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL); INSERT INTO public.t VALUES (100, '2026-11-01')")
+        .await;
+    ebb.db.execute("ALTER TABLE public.t_history RENAME TO former_history; ALTER INDEX public.t_pkey_history RENAME TO former_pkey_history").await;
+    let second = Request { policy: Some("second".into()), ..guarded };
+    adopted(&ebb, &second).await;
+    assert_eq!(says(&ebb, "INSERT INTO public.t VALUES (5, '2026-11-02')").await, "", "a key of the former table");
+    assert_eq!(says(&ebb, "INSERT INTO public.t VALUES (100, '2027-01-02')").await, "23505");
+    assert_eq!(says(&ebb, "INSERT INTO public.former VALUES (5, '2027-01-02')").await, "23505");
+    back(&ebb, "public.t").await.unwrap();
+    over(&ebb, "public.t").await;
+    assert_eq!(
+        says(&ebb, "INSERT INTO public.former VALUES (6, '2027-01-02')").await,
+        "23505",
+        "nor are they given back"
+    );
+}
+
+#[tokio::test]
+async fn what_holds_on_to_the_row_type_or_keeps_people_from_a_column_is_named_before() {
+    let name = uuid::Uuid::new_v4().simple().to_string();
+    let owner = format!("owner_{name}");
+    let ebb = with(&format!(
+        "CREATE ROLE {owner} LOGIN; CREATE SCHEMA s; GRANT USAGE ON SCHEMA s TO {owner}; CREATE TABLE s.t (id int PRIMARY KEY, created_at timestamptz NOT NULL, mail text);
+         ALTER TABLE s.t OWNER TO {owner}; CREATE DOMAIN s.whole AS s.t; CREATE TABLE s.other (d jsonb CHECK ((jsonb_populate_record(NULL::s.t, d)).id > 0), x text DEFAULT ((NULL::s.t).mail));
+         SET allow_system_table_mods = on; INSERT INTO pg_seclabel VALUES ('s.t'::regclass, 'pg_class'::regclass, 3, 'anon', 'MASKED'); RESET allow_system_table_mods"
+    ))
+    .await;
+    let said = refused(&ebb, &request("s.t")).await;
+    for part in [
+        "type s.whole",
+        "constraint other_d_check on table s.other",
+        "default value for column x of table s.other",
+        "the security label of column mail of table s.t (anon)",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    assert!(!said.contains("may not create"), "whoever may do everything may: {said}");
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("RESET ROLE; GRANT USAGE ON SCHEMA ebb TO {owner}; GRANT SELECT ON ALL TABLES IN SCHEMA ebb TO {owner}; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ebb TO {owner}; SET LOCAL ROLE {owner}")))
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    let found = preflight(&mut tx, &request("s.t")).await.unwrap();
+    tx.rollback().await.unwrap();
+    let fix = format!("GRANT CREATE ON SCHEMA \"s\" TO \"{owner}\"");
+    assert!(found.findings.refusals.iter().any(|one| one.fix == fix), "{:#?}", found.findings.refusals);
+    ebb.db.execute(&format!("DROP SCHEMA s CASCADE; DROP OWNED BY {owner}; DROP ROLE {owner}")).await;
+}
+
+#[tokio::test]
+async fn who_draws_from_the_sequence_of_an_identity_is_named_on_the_way_back() {
+    let ebb = with(
+        "CREATE TABLE public.t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, created_at timestamptz NOT NULL)",
+    )
+    .await;
+    adopted(&ebb, &request("public.t")).await;
+    ebb.db.execute("CREATE TABLE public.other (id int DEFAULT nextval('public.t_id_seq'))").await;
+    let error = back(&ebb, "public.t").await.unwrap_err();
+    assert!(
+        error.is_refused()
+            && error.to_string().contains("default value for column id of table public.other uses public.t_id_seq"),
+        "{error:?}"
+    );
+    ebb.db.execute("ALTER TABLE public.other ALTER COLUMN id DROP DEFAULT").await;
+    back(&ebb, "public.t").await.unwrap();
+    over(&ebb, "public.t").await;
+}

@@ -6,7 +6,7 @@ WHERE con.contype = 'f' AND con.conparentid = 0 AND con.confrelid IN ($1::int8::
   AND NOT (con.confrelid = $1::int8::oid AND c.relkind = 'r' AND NOT c.relispartition AND pg_catalog.pg_has_role(c.relowner, 'USAGE'))
 UNION ALL
 SELECT 'trigger', t.tgname::text, t.tgrelid::regclass::text
-FROM pg_catalog.pg_trigger t WHERE t.tgrelid = $2::int8::oid AND NOT t.tgisinternal AND t.tgparentid = 0
+FROM pg_catalog.pg_trigger t WHERE t.tgrelid = $2::int8::oid AND NOT t.tgisinternal AND t.tgparentid = 0 AND t.tgname !~ '^a_ebb_twin'
 UNION ALL
 -- A publication that has the table without naming it has whatever is made beside it, too.
 SELECT DISTINCT 'publication', t.pubname::text, c.oid::regclass::text
