@@ -288,7 +288,7 @@ async fn nothing_is_left_of_somebody_who_asks_for_herself() {
             "SELECT ebb.delete_subject('users', 'pii1@x.test', by => 'PII1@x.test ');
         SELECT ebb.place_hold('users', 'pii1@x.test', 'letter of pii1@x.test', by => 'pii1@x.test');
         SELECT ebb.lift_hold('users', 'pii1@x.test', by => 'pii1@x.test');
-        SELECT ebb.erase_subject('users', 'pii1@x.test', by => 'pii1@x.test');
+        SELECT ebb.erase_subject('users', 'pii1@x.test', by => 'user:Pii1@x.test (app)');
         SELECT ebb.delete_subject('users', 'pii2@x.test', by => 'support')",
         )
         .await;
