@@ -23,6 +23,7 @@ mod engine;
 mod error;
 mod expire;
 mod gate;
+mod words;
 
 pub use engine::{Engine, Keys};
 pub use error::{Error, Result};

@@ -166,8 +166,9 @@ pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
                     )?;
                 } else {
                     let record = &receipt.record;
-                    let (policy, rows) = (record.policy.as_deref().unwrap_or("-"), record.rows);
-                    say!("verified: {} by policy {policy}, {rows} rows, {}", record.action, output::time(record.at));
+                    let policy = record.policy.as_deref().unwrap_or("-");
+                    let rows = output::plural(record.rows.max(0) as u64, "row");
+                    say!("verified: {} by policy {policy}, {rows}, {}", record.action, output::time(record.at));
                     say!(
                         "record {} in block {}, signed by key {}",
                         record.id,
@@ -250,10 +251,16 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
-    retain::replay(&mut tx, &key, &erasures, retain::Replay { only_look: false, ..how }).await?;
+    let done = retain::replay(&mut tx, &key, &erasures, retain::Replay { only_look: false, ..how }).await?;
     tx.commit().await?;
     say!("they are erased by the next run: ebb run --once");
-    Ok(outcome)
+    for (policy, id) in &done.refused {
+        eprintln!(
+            "but not {id} of {policy}: its table refuses it; why says ebb erase {policy} {}",
+            retain::argument(id)
+        );
+    }
+    Ok(if done.refused.is_empty() { outcome } else { Outcome::Problems })
 }
 
 fn subject_key(context: &Context) -> Result<SubjectKey> {

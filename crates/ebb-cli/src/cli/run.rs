@@ -156,8 +156,9 @@ fn report(finished: &Finished, json: bool) -> Result<Outcome> {
 fn passed_by(run: &Summary) -> String {
     let erases = run.unit.starts_with("erase/");
     let held = (run.skipped > 0)
-        .then(|| format!("{} {} held by others", run.skipped, if erases { "subjects" } else { "rows" }));
-    let failed = (run.failed > 0).then(|| format!("{} subjects failed: ebb show {}", run.failed, run.policy));
+        .then(|| format!("{} held by others", output::plural(run.skipped, if erases { "subject" } else { "row" })));
+    let failed =
+        (run.failed > 0).then(|| format!("{} failed: ebb show {}", output::plural(run.failed, "subject"), run.policy));
     [held, failed].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

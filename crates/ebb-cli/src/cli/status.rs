@@ -242,7 +242,7 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
     if let Some(run) = &unit.last_run {
         let took = words::span(Duration::from_secs_f64(run.seconds.max(0.0)));
         let mut text = format!("last run: {} {}", run.status, ago(run.finished_at.unwrap_or(run.started_at)));
-        text.push_str(&format!(", {} rows in {took}", words::number(run.rows.max(0) as u64)));
+        text.push_str(&format!(", {} in {took}", output::plural(run.rows.max(0) as u64, "row")));
         if let Some(rate) = run.rows_per_second {
             text.push_str(&format!(", {} rows/s", words::about(rate as u64, false)));
         }
@@ -250,7 +250,7 @@ fn about(unit: &UnitStatus, status: &Status) -> Vec<String> {
             text.push_str(&format!(", {} held by others", run.skipped));
         }
         if run.failed > 0 {
-            text.push_str(&format!(", {} subjects failed", run.failed));
+            text.push_str(&format!(", {} failed", output::plural(run.failed.max(0) as u64, "subject")));
         }
         // What the brake says is said above, and that observing deletes nothing is known.
         if let Some(error) = run.error.as_ref().filter(|_| !["braked", "observed"].contains(&run.status.as_str())) {

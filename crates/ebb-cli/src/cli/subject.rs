@@ -93,26 +93,25 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     }
     let mut tx = context.begin().await?;
     let due = retain::request_erasure(&mut tx, policy, id, &context.by(by.as_deref())).await?;
-    if args.dry_run {
-        match retain::observes(&mut tx, policy).await? {
-            true => say!("would be noted; {}", only_observes(policy)),
-            false => say!("would be erased {}", when(due)),
-        }
-        return Ok(Outcome::Done);
-    }
     let observes = retain::observes(&mut tx, policy).await?;
     let held = retain::held(&mut tx, policy, id).await?.is_some();
     let waits = retain::waits_for(&mut tx, policy, id).await?;
     let now = retain::now(&mut tx).await?;
-    retain::commit(tx).await?;
+    let (will, noted) = match args.dry_run {
+        true => ("would", "would be noted"),
+        false => {
+            retain::commit(tx).await?;
+            ("will", "noted")
+        }
+    };
     let over = due.timestamp().is_some_and(|due| due <= now);
     match waits {
-        _ if observes => say!("noted; {}", only_observes(policy)),
-        _ if held => say!("it will be erased once its hold is lifted: ebb release {policy} {pasted}"),
-        _ if due == Moment::INFINITY => say!("it will not be erased as things stand: ebb show {policy} {pasted}"),
-        Some(why) if over => say!("it will be erased once nothing keeps it back ({why}): ebb show {policy} {pasted}"),
-        _ if over => say!("it will be erased by the next run: ebb trigger {policy}:erase"),
-        _ => say!("it will be erased {}, by the next run after that", when(due)),
+        _ if observes => say!("{noted}; {}", only_observes(policy)),
+        _ if held => say!("it {will} be erased once its hold is lifted: ebb release {policy} {pasted}"),
+        _ if due == Moment::INFINITY => say!("it {will} not be erased as things stand: ebb show {policy} {pasted}"),
+        Some(why) if over => say!("it {will} be erased once nothing keeps it back ({why}): ebb show {policy} {pasted}"),
+        _ if over => say!("it {will} be erased by the next run: ebb trigger {policy}:erase"),
+        _ => say!("it {will} be erased {}, by the next run after that", when(due)),
     }
     Ok(Outcome::Done)
 }
@@ -161,7 +160,7 @@ pub(crate) async fn hold(context: &Context, args: HoldArgs) -> Result<Outcome> {
     retain::hold(&mut tx, policy, id, &args.reason, until.as_deref(), &context.by(by.as_deref())).await?;
     // Another hold may be longer than this one.
     let until = retain::held(&mut tx, policy, id).await?.and_then(|hold| hold.until);
-    tx.commit().await?;
+    retain::commit(tx).await?;
     match until {
         Some(until) => {
             let until = output::time(until);
@@ -179,7 +178,7 @@ pub(crate) async fn release(context: &Context, subject: Subject) -> Result<Outco
     let mut tx = context.begin().await?;
     let held = retain::held(&mut tx, policy, id).await?;
     retain::release(&mut tx, policy, id, &context.by(by.as_deref())).await?;
-    tx.commit().await?;
+    retain::commit(tx).await?;
     match held {
         Some(hold) => say!("released; it was on hold for {}, by {}", hold.reason, hold.placed_by),
         None => say!("released"),

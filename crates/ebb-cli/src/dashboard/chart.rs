@@ -6,7 +6,7 @@ use ebb::schedule::Lateness;
 use ebb::view::{Hour, Rest, Sample};
 use maud::{Markup, html};
 
-use super::text::{count, number, seconds, span};
+use super::text::{count, number, plural, seconds, span};
 use super::upcoming::Ahead;
 
 const WIDTH: f64 = 560.0;
@@ -25,7 +25,7 @@ pub(super) fn hours(hours: &[Hour]) -> Markup {
                 @let height = (hour.rows as f64 / most * (FLOOR - 14.0)).max(if hour.rows > 0 { 2.0 } else { 0.0 });
                 @let x = i as f64 * step + step * 0.12;
                 g {
-                    title { (label(hour.at)) ": " (count(hour.rows)) " rows, " (hour.succeeded) " runs" @if hour.failed > 0 { ", " (hour.failed) " failed" } }
+                    title { (label(hour.at)) ": " (plural(hour.rows, "row")) ", " (plural(hour.succeeded, "run")) @if hour.failed > 0 { ", " (hour.failed) " failed" } }
                     rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
                     rect.bar x=(round(x)) y=(round(FLOOR - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
                     @if hour.failed > 0 { circle.bad cx=(round(x + step * 0.38)) cy=(FLOOR + 6.0) r="3" {} }
@@ -133,7 +133,7 @@ pub(super) fn histogram(lateness: Option<&Lateness>) -> Markup {
                 @let x = i as f64 * step + step * 0.1;
                 @let name = end.map_or_else(|| "more".to_owned(), |end| format!("< {}", span(end)));
                 g {
-                    title { (name) " late: " (count(*events)) " events" }
+                    title { (name) " late: " (plural(*events, "event")) }
                     rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR) fill="transparent" {}
                     rect class={ "bar" @if i >= 4 { " late" } } x=(round(x)) y=(round(FLOOR - height)) width=(round(step * 0.8)) height=(round(height)) rx="2" {}
                     @if *events > 0 { text x=(round(x + step * 0.4)) y=(round(FLOOR - height - 5.0)) text-anchor="middle" { (short(*events)) } }
@@ -180,13 +180,13 @@ pub(super) fn ahead(days: Option<&[Ahead]>) -> Markup {
     let sum = |of: fn(&Ahead) -> i64| days.iter().map(of).sum::<i64>();
     let (rows, subjects, events) = (sum(|day| day.rows), sum(|day| day.subjects), sum(|day| day.events));
     html! {
-        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ (count(rows)) " rows, " (count(subjects)) " subjects and " (count(events)) " events fall due" } {
+        svg.chart viewBox={ "0 0 " (wide) " " (HEIGHT) } role="img" aria-label={ (plural(rows, "row")) ", " (plural(subjects, "subject")) " and " (plural(events, "event")) " to fall due" } {
             line.axis x1="0" x2=(wide) y1=(FLOOR - 8.0) y2=(FLOOR - 8.0) {}
             @for (i, day) in days.iter().enumerate() {
                 @let height = (day.rows as f64 / most * (FLOOR - 24.0)).max(if day.rows > 0 { 2.0 } else { 0.0 });
                 @let x = i as f64 * step + step * 0.12;
                 g {
-                    title { (day.day) ": " (count(day.rows)) " rows, " (count(day.subjects)) " subjects, " (count(day.events)) " events" }
+                    title { (day.day) ": " (plural(day.rows, "row")) ", " (plural(day.subjects, "subject")) ", " (plural(day.events, "event")) }
                     rect x=(round(i as f64 * step)) y="0" width=(round(step)) height=(FLOOR + 8.0) fill="transparent" {}
                     rect.bar x=(round(x)) y=(round(FLOOR - 8.0 - height)) width=(round(step * 0.76)) height=(round(height)) rx="2" {}
                     @if day.subjects > 0 { circle.bad cx=(round(x + step * 0.38)) cy=(FLOOR - 1.0) r="3" {} }
@@ -196,7 +196,7 @@ pub(super) fn ahead(days: Option<&[Ahead]>) -> Markup {
             }
             @if rows > 0 { text x="0" y="11" { (short(most as i64)) } }
         }
-        p.legend { span.past { (count(rows)) " rows" } span.due-subjects { (count(subjects)) " subjects" } span.due-events { (count(events)) " events" } }
+        p.legend { span.past { (plural(rows, "row")) } span.due-subjects { (plural(subjects, "subject")) } span.due-events { (plural(events, "event")) } }
     }
 }
 

@@ -13,7 +13,7 @@ use super::chart;
 use super::frame::{self, Ask, Trouble};
 use super::overview::tile;
 use super::session::{Form, Nothing, Visitor};
-use super::text::{ago, badge, count, given, number, seconds, time};
+use super::text::{ago, badge, count, given, number, plural, seconds, time};
 use crate::http::{Path, Problem, Query, Surface, cancel_event, retry_event};
 
 const PAGE: u32 = 50;
@@ -325,7 +325,7 @@ pub(super) async fn ask_retry_all(visitor: Visitor, State(surface): State<Surfac
         @if dead.is_empty() { p { "There is no dead letter." } }
         @else {
             p { "Every dead letter becomes ready at once, with all its attempts:" }
-            table { tbody { @for sink in &dead { tr { td { (sink.sink) } td.n { (count(sink.dead)) " events" } } } } }
+            table { tbody { @for sink in &dead { tr { td { (sink.sink) } td.n { (plural(sink.dead, "event")) } } } } }
         }
     };
     Ok(Ask {

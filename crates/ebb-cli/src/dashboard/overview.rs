@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::frame::{self, Trouble};
 use super::session::Visitor;
-use super::text::{ago, badge, count, number, seconds};
+use super::text::{ago, badge, count, number, plural, seconds};
 use super::{chart, policies};
 use crate::http::Surface;
 
@@ -98,7 +98,7 @@ fn troubles(status: &Status) -> Vec<Concern> {
         }
         if let Some(unit) = policy.units.iter().find(|unit| unit.failures > 0) {
             let error = unit.last_run.as_ref().and_then(|run| run.error.as_deref()).unwrap_or("no reason given");
-            add(true, format!("{name} failed {} times in a row: {error}", unit.failures), Some(name));
+            add(true, format!("{name} failed {} in a row: {error}", plural(unit.failures.into(), "time")), Some(name));
         }
     }
     if let Some(blocker) = &status.audit.blocked_by {
@@ -120,7 +120,7 @@ fn event_troubles(status: &Status) -> Vec<Concern> {
     for sink in &status.events.sinks {
         let name = &sink.sink;
         if sink.dead > 0 {
-            let text = format!("{} events for {name} could not be delivered: they are dead letters.", count(sink.dead));
+            let text = format!("{} for {name} could not be delivered: dead letters.", plural(sink.dead, "event"));
             add(true, text, format!("?state=dead&sink={name}"));
         }
         if sink.state == "stopped" {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::frame::{self, Trouble};
 use super::session::Visitor;
-use super::text::{badge, count, number, seconds, time};
+use super::text::{badge, count, number, plural, seconds, time};
 use crate::cli::words::bytes;
 use crate::http::{Looked, Surface, look_at_partitions, partition_policies};
 
@@ -92,7 +92,7 @@ fn strip(table: &Listing) -> Markup {
     let day =
         |bound: &Option<String>| bound.as_deref().map_or("…".to_owned(), |text| text.chars().take(10).collect());
     html! {
-        svg.chart.strip viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ (table.partitions.len()) " partitions, runway " (seconds(table.runway_seconds as f64)) } {
+        svg.chart.strip viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ (plural(table.partitions.len() as i64, "partition")) ", runway " (seconds(table.runway_seconds as f64)) } {
             @for (at, bar) in bars.iter().enumerate() {
                 @let height = (bar.bytes as f64 / most).sqrt() * (FLOOR - 8.0);
                 @let height = height.max(6.0);

@@ -18,7 +18,7 @@ use super::frame::{self, Trouble, csrf};
 use super::overview::run_table;
 use super::policies::path;
 use super::session::{Form, Nothing, Visitor};
-use super::text::{ago, badge, count, number, seconds, time};
+use super::text::{ago, badge, number, plural, seconds, time};
 use crate::cli::words;
 use crate::http::{KeyChange, Path, Surface, find_policy, lift_pause, preview_policy, put_pause, trigger};
 
@@ -92,7 +92,7 @@ fn standing(status: &PolicyStatus) -> Markup {
                             td { code { (unit.table) } @if let Some(node) = &unit.held_by { div.sub { "held by " (node) } } @if let Some(throttle) = &unit.throttle { div.sub { (throttle) } } }
                             td.n { @if let Some(due) = unit.pending { (number(due)) } @else { "–" } }
                             td.wide { @if let Some(oldest) = unit.oldest_due { (ago(oldest)) } @else { "–" } }
-                            td { @if let Some(run) = &unit.last_run { (badge(&run.status)) div.sub { (count(run.rows)) " rows, " (ago(run.started_at)) } } @else { "never" } }
+                            td { @if let Some(run) = &unit.last_run { (badge(&run.status)) div.sub { (plural(run.rows, "row")) ", " (ago(run.started_at)) } } @else { "never" } }
                             td { @if let Some(next) = unit.next_run { (ago(next)) } }
                             td.wide { span.sub { (unit.shape.as_deref().unwrap_or("–")) } }
                         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::frame::{self, Ask, Trouble};
 use super::session::{Form, Visitor};
-use super::text::{ago, badge, count, given, number, segment, time};
+use super::text::{ago, badge, given, plural, segment, time};
 use super::tree;
 use crate::http::{Path, Problem, Query, Surface, restore_subject, retry_subject};
 
@@ -141,7 +141,7 @@ fn would_go(shown: &Shown, shape: Option<&retain::Shape>) -> Markup {
     let rows: u64 = shown.would_erase.values().sum();
     html! {
         section.panel {
-            header { h2 { "What would be erased" } span.soft.small { (number(rows)) " rows in " (shown.would_erase.len()) " tables" } }
+            header { h2 { "What would be erased" } span.soft.small { (plural(rows as i64, "row")) " in " (plural(shown.would_erase.len() as i64, "table")) } }
             @match (shown.exists, shape) {
                 (true, Some(shape)) => div.pad.scroll { (tree::picture(shape, &shown.would_erase, &shown.would_unlink)) },
                 (true, None) => {},
@@ -192,7 +192,7 @@ fn timeline(shown: &Shown, records: &[Record]) -> Markup {
             @for record in records.iter().rev() { li.done { strong { (said(&record.action)) } " " (time(record.at)) div.sub { "by " (record.by) } } }
             @if open && deletion.due_at < Moment::INFINITY { li { strong { @if deletion.expedited { "Erased on request" } @else { "Erased" } } " from " (time(deletion.due_at)) div.sub { (ago(deletion.due_at)) @if let Some(blocked) = &deletion.blocked { ", waits: " (blocked) } } } }
             @if open && deletion.due_at == Moment::INFINITY { li { strong { "Not erased, as things stand" } } }
-            @if let Some(at) = deletion.closed_at { li.done { strong { (said(&deletion.state)) } " " (time(at)) @if let Some(rows) = deletion.rows { div.sub { (count(rows)) " rows" } } } }
+            @if let Some(at) = deletion.closed_at { li.done { strong { (said(&deletion.state)) } " " (time(at)) @if let Some(rows) = deletion.rows { div.sub { (plural(rows, "row")) } } } }
         }
     }
 }
@@ -268,7 +268,7 @@ pub(super) async fn ask(
     };
     let fields = html! {
         @if act.0 == "hold" {
-            div { label for="reason" { "Why; it is kept in the audit" } input #reason name="reason" required autofocus; }
+            div { label for="reason" { "Why; it is kept with the hold until the subject is erased" } input #reason name="reason" required autofocus; }
             div { label for="until" { "Until (UTC), or until it is released" } input #until name="until" type="datetime-local"; }
         }
     };

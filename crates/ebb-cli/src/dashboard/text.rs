@@ -3,6 +3,7 @@
 use ebb::audit::Moment;
 use maud::{Markup, html};
 
+use crate::cli::output;
 pub(super) use crate::cli::words::{number, span};
 
 /// A time that the browser shows in the viewer's zone.
@@ -26,6 +27,11 @@ fn stamp(moment: Moment, kind: &str) -> Markup {
 /// A count that may be negative in the database and never is.
 pub(super) fn count(value: i64) -> String {
     number(value.max(0).unsigned_abs())
+}
+
+/// `1 row`, `2 rows`.
+pub(super) fn plural(value: i64, word: &str) -> String {
+    output::plural(value.max(0).unsigned_abs(), word)
 }
 
 /// Seconds as people say them.

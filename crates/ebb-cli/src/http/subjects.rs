@@ -51,6 +51,8 @@ struct DryRun {
 struct Due {
     /// When it will be erased; `infinity` while a hold has no end.
     due_at: Moment,
+    /// What keeps it back although its time may have come: a hold, `unless`, or what the last run met.
+    waits_for: Option<String>,
     /// Whether the policy only observes: nothing is erased until it enforces.
     observes: bool,
     /// Whether nothing was changed.
@@ -125,11 +127,12 @@ async fn goes(surface: &Surface, of: &Of, wish: Wish, by: &str, dry_run: bool) -
         Wish::AtOnce => retain::request_erasure(&mut tx, &of.policy, &of.id, by).await?,
     };
     let observes = retain::observes(&mut tx, &of.policy).await?;
+    let waits_for = retain::waits_for(&mut tx, &of.policy, &of.id).await?;
     match dry_run {
         true => tx.rollback().await?,
         false => retain::commit(tx).await?,
     }
-    Ok(axum::Json(Due { due_at, observes, dry_run }))
+    Ok(axum::Json(Due { due_at, waits_for, observes, dry_run }))
 }
 
 /// Take a soft delete back
@@ -165,7 +168,7 @@ pub(crate) async fn restore_subject(surface: &Surface, policy: &str, id: &str, b
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct HoldRequest {
-    /// Why; it is kept in the audit.
+    /// Why; it is kept with the hold until the subject is erased.
     #[schema(min_length = 1)]
     reason: String,
     /// When it ends by itself.
@@ -191,7 +194,7 @@ async fn hold(
     let until = request.until.map(|until| time("until", &until)).transpose()?.map(|until| until.to_string());
     let mut tx = surface.engine.database().read().await?;
     retain::hold(&mut tx, &of.policy, &of.id, &request.reason, until.as_deref(), by.name()).await?;
-    tx.commit().await?;
+    retain::commit(tx).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -201,13 +204,14 @@ async fn hold(
     responses(
         (status = 204, description = "Its deletion goes on"),
         (status = 404, description = "There is no such policy, or the subject is not on hold", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Its table refuses the due time that it would have", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("operate"))),
 )]
 async fn release(by: By<Operate>, State(surface): State<Surface>, Path(of): Path<Of>) -> Result<StatusCode, Problem> {
     let mut tx = surface.engine.database().read().await?;
     retain::release(&mut tx, &of.policy, &of.id, by.name()).await?;
-    tx.commit().await?;
+    retain::commit(tx).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

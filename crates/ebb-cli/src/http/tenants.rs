@@ -1,5 +1,5 @@
-//! `/v1/policies/{name}/tenants/{tenant}`: a tenant's own terms. Invariant: what makes subjects due takes effect only for
-//! whoever says that they know.
+//! `/v1/policies/{name}/tenants/{tenant}`: a tenant's own terms. Invariants: what makes subjects due takes effect only for
+//! whoever says that they know; what a request does not speak of stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use ebb::policy::{self, Term};
 use ebb::retain::{self, OverrideChange, TenantTerms};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -40,18 +40,23 @@ struct Of {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TenantRequest {
-    /// How long its subjects stay; as the policy says when absent.
-    #[schema(example = "180d", pattern = r"^([1-9][0-9]{0,3}(h|d|mo)|[1-9][0-9]{0,2}y)$")]
-    retention: Option<String>,
+    /// How long its subjects stay; `null`: as the policy says; as it is when absent.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>, example = "180d", pattern = r"^([1-9][0-9]{0,3}(h|d|mo)|[1-9][0-9]{0,2}y)$")]
+    retention: Option<Option<String>>,
     /// How long before their erasure its subjects are warned and reminded, the longest first; `[]`: as the policy says; as
     /// it is when absent.
     #[schema(example = json!(["14d", "2d"]), max_items = 8)]
     warn_before: Option<Vec<WarnTerm>>,
     /// Its words in the warning, instead of the policy's; `{}`: as the policy says; as they are when absent.
     texts: Option<Words>,
-    /// False: nothing of this tenant goes.
-    #[serde(default = "yes")]
-    enabled: bool,
+    /// False: nothing of this tenant goes; as it is when absent.
+    enabled: Option<bool>,
+}
+
+/// What was said, be it null.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// How long before.
@@ -107,10 +112,6 @@ fn checked_terms(given: Vec<WarnTerm>) -> Result<Option<Vec<Term>>, Problem> {
     terms.map(Some).map_err(|invalid| Problem::field("warn_before", invalid.message))
 }
 
-fn yes() -> bool {
-    true
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ChangeQuery {
@@ -158,8 +159,8 @@ async fn put(
     headers: HeaderMap,
     extract::Json(request): extract::Json<TenantRequest>,
 ) -> Result<Json<TenantAnswer>, Problem> {
-    let retention = request.retention.map(|text| text.parse::<Term>());
-    let retention = retention.transpose().map_err(|invalid| Problem::field("retention", invalid.message))?;
+    let parsed = |text: String| text.parse::<Term>().map_err(|invalid| Problem::field("retention", invalid.message));
+    let retention = request.retention.map(|given| given.map(parsed).transpose()).transpose()?;
     let (warn_before, texts) =
         (request.warn_before.map(checked_terms).transpose()?, request.texts.map(|words| words.checked()).transpose()?);
     if expected(&headers)?.is_none() && !query.dry_run {
@@ -168,10 +169,10 @@ async fn put(
     }
     let set = move |now: TenantTerms| {
         OverrideChange::Set(TenantTerms {
-            retention,
+            retention: retention.unwrap_or(now.retention),
             warn_before: warn_before.unwrap_or(now.warn_before),
             texts: texts.unwrap_or(now.texts),
-            enabled: request.enabled,
+            enabled: request.enabled.unwrap_or(now.enabled),
         })
     };
     change(&surface, &of, &query, &headers, set, by.name()).await

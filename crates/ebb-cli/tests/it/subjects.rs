@@ -96,6 +96,8 @@ async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_chan
     shell.ok(&["apply", "--yes"]);
     let said = shell.ok(&["erase", "people", "1", "--yes"]);
     assert!(said.starts_with("it will be erased by the next run"), "{said}");
+    let said = shell.ok(&["erase", "people", "2", "--dry-run"]);
+    assert!(said.contains("it would be erased once nothing keeps it back (`unless` holds)"), "{said}");
     let said = shell.ok(&["erase", "people", "2", "--yes"]);
     assert!(said.starts_with("it will be erased once nothing keeps it back (`unless` holds)"), "{said}");
     // Claimed, and then put on hold.

@@ -13,6 +13,7 @@ use super::merkle::Tree;
 use super::{Block, Published, TrustedKeys, store};
 use crate::Result;
 use crate::pg::{Database, Guard};
+use crate::words::plural;
 
 /// No statement of a verification touches more than one block or one page.
 const GUARD: Guard = Guard { statement: Duration::from_secs(300), lock: Duration::from_secs(5) };
@@ -111,7 +112,7 @@ impl fmt::Display for Problem {
             }
             Self::BlockSignatureWrong { block } => write!(f, "the signature of block {block} does not fit its content"),
             Self::BlockCountWrong { block, signed, listed } => {
-                write!(f, "block {block} was sealed over {signed} records and lists {listed}")
+                write!(f, "block {block} was sealed over {} and lists {listed}", plural(*signed, "record"))
             }
             Self::BlockRootWrong { block } => {
                 write!(

@@ -6,6 +6,7 @@ use super::store::{self, Unfinished};
 use super::{Finding, Fix, unable};
 use crate::pg::catalog;
 use crate::policy::{Kind, Policy, Stored};
+use crate::words::{plural, there_are};
 use crate::{Engine, Result, partition};
 
 /// Below this a runway is an emergency, whatever the period.
@@ -74,7 +75,8 @@ fn type_ends(listing: &partition::Listing) -> Option<Finding> {
     let days = listing.type_ends_in()?;
     let table = &listing.table;
     let text = format!(
-        "the partition column of {table} is an integer, which ends in {days} days: no partition can be made for rows after that"
+        "the partition column of {table} is an integer, which ends in {}: no partition can be made for rows after that",
+        plural(days, "day")
     );
     let about = Some(listing.policy.as_str());
     let finding = if days < 365 { Finding::fail("type", about, text) } else { Finding::warn("type", about, text) };
@@ -85,11 +87,12 @@ fn type_ends(listing: &partition::Listing) -> Option<Finding> {
 
 fn runway(listing: &partition::Listing) -> Finding {
     let days = listing.runway_seconds / 86_400;
-    let last = format!("partitions of {} last {days} more days", listing.table);
+    let last = format!("partitions of {} last {}", listing.table, plural(days, "more day"));
     let about = Some(listing.policy.as_str());
     let fix = || Fix::command(format!("ebb partition maintain {}", listing.table));
     if listing.runway_seconds < LAST_DAYS && listing.missing > 0 {
-        let text = format!("{last}; rows after that will be refused, and {} partitions are missing", listing.missing);
+        let text =
+            format!("{last}; rows after that will be refused, and {} missing", there_are(listing.missing, "partition"));
         return Finding::fail("runway", about, text).fix(fix());
     }
     if listing.missing > 0 {

@@ -4,6 +4,7 @@ use super::{Finding, Fix};
 use crate::plan::{followed, retained};
 use crate::policy::{Kind, Stored, Wanted};
 use crate::retain::{self, Surroundings};
+use crate::words::plural;
 use crate::{Engine, Result};
 
 /// What stands in the way of retain policies: of those that the database has, and of those that only the file has yet.
@@ -80,7 +81,9 @@ pub(super) async fn subjects(
             _ => ("not in the file any more", "put it back into the file".to_owned()),
         };
         let evidence = format!(
-            "it is {is}, and {open} deletions of it are open, {held} holds in force: nobody is erased by it, and its holds stay"
+            "it is {is} and has {}, {} in force: nobody is erased by it, and its holds stay",
+            plural(open, "open deletion"),
+            plural(held, "hold")
         );
         let fix = format!(
             "{back}; or ebb restore {policy} ID, ebb release {policy} ID for each (ebb show {policy} lists them)"
@@ -96,13 +99,13 @@ pub(super) async fn subjects(
     }
     for (policy, count, error) in retain::stuck(&mut tx).await? {
         let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));
-        let evidence = format!("{count} subjects could not be erased{last}");
+        let evidence = format!("{} could not be erased{last}", plural(count, "subject"));
         let fix = Fix::command(format!("ebb retry {policy} ID, once the cause is gone"));
         findings.push(Finding::fail("subjects", Some(&policy), evidence).fix(fix));
     }
     for (policy, count, error) in retain::undeliverable(&mut tx).await? {
         let last = error.map_or(String::new(), |error| format!("; the last error: {error}"));
-        let evidence = format!("{count} subjects could not be warned, and are not erased{last}");
+        let evidence = format!("{} could not be warned, and will not be erased{last}", plural(count, "subject"));
         let fix = Fix::command("ebb event list --state dead, then ebb event retry EVENT once the cause is gone");
         findings.push(Finding::fail("subjects", Some(&policy), evidence).fix(fix));
     }

@@ -110,7 +110,8 @@ pub(crate) struct Due {
     pub(crate) column: Ident,
     time: TimeType,
     zone: Zone,
-    older_than: Option<Age>,
+    /// How old a row must be, by every term that it must outlive.
+    ages: Vec<Age>,
     /// The moment the run's cutoff stands for.
     pub(crate) cutoff: Timestamp,
     /// The cutoff as a constant of the column's type.
@@ -128,10 +129,11 @@ impl Due {
         let key = if policy.unit.is_some() { "unit" } else { "column" };
         let time = TimeType::of(column, policy.unit).map_err(|error| error.at_key(key))?;
         let zone = Literal(policy.zone.name()).to_string();
-        let older_than = policy.older_than.as_ref().map(|term| Age::new(term.to_interval()));
-        let moment = match &older_than {
-            Some(age) => age.before(&clock.now(), &zone),
-            None => clock.now(),
+        let terms = policy.older_than.iter().chain(&policy.floor);
+        let ages: Vec<Age> = terms.map(|term| Age::new(term.to_interval())).collect();
+        let moment = match ages.as_slice() {
+            [] => clock.now(),
+            ages => one_of("LEAST", ages.iter().map(|age| age.before(&clock.now(), &zone))),
         };
         let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
         let (cutoff, text): (jiff_sqlx::Timestamp, String) =
@@ -140,7 +142,7 @@ impl Due {
             column: column.name.clone(),
             time,
             zone: policy.zone.clone(),
-            older_than,
+            ages,
             cutoff: cutoff.to_jiff(),
             literal: String::new(),
         };
@@ -172,10 +174,18 @@ impl Due {
     pub(crate) fn due_at(&self, value: &str) -> String {
         let zone = Literal(self.zone.name()).to_string();
         let moment = self.time.moment_of(value, &zone);
-        match &self.older_than {
-            Some(age) => age.after(&moment, &zone),
-            None => moment,
+        match self.ages.as_slice() {
+            [] => moment,
+            ages => one_of("GREATEST", ages.iter().map(|age| age.after(&moment, &zone))),
         }
+    }
+}
+
+/// The first or the last of some moments.
+fn one_of(which: &str, moments: impl Iterator<Item = String>) -> String {
+    match moments.collect::<Vec<_>>().as_slice() {
+        [one] => one.clone(),
+        several => format!("{which}({})", several.join(", ")),
     }
 }
 

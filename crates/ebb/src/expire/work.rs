@@ -17,6 +17,7 @@ use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::{AuditDetail, Cadence, Expire, Mode, Stored, human};
 use crate::spine::unit::Unit;
 use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::words::there_are;
 use crate::{Error, Result, spine};
 
 /// One look at the brake counts for all leaves of a table that start within this time, once for each.
@@ -74,7 +75,7 @@ impl ExpireWork {
         }
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;
-            let note = format!("{due} rows are due; mode = \"observe\" deletes nothing");
+            let note = format!("{} due; mode = \"observe\" deletes nothing", there_are(due, "row"));
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }
         let mut due = None;

@@ -18,6 +18,7 @@ use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::spine::{brake, metrics};
+use crate::words::{plural, there_are};
 
 /// The upkeep of one policy's table.
 pub(crate) struct PartitionWork {
@@ -186,7 +187,7 @@ impl PartitionWork {
         if expired == 0 {
             return Ok(Prepared::Idle);
         }
-        let note = format!("{expired} partitions are expired; mode = \"observe\" drops nothing");
+        let note = format!("{} expired; mode = \"observe\" drops nothing", there_are(expired, "partition"));
         Ok(Prepared::Ended { status: Status::Observed, due: expired as u64, note })
     }
 
@@ -212,8 +213,8 @@ impl PartitionWork {
         metrics::runway(&self.unit.leaf, seconds);
         let whole_days = Duration::from_secs(seconds / 86_400 * 86_400);
         let words = format!(
-            "{} partitions, the last one ahead ends {} ({} from now)",
-            look.partitions,
+            "{}, the last one ahead ends {} ({} from now)",
+            plural(look.partitions, "partition"),
             until.strftime("%Y-%m-%d"),
             human(whole_days)
         );

@@ -7,7 +7,7 @@ use super::store;
 use crate::expire::due::Clock;
 use crate::expire::store::Target;
 use crate::pg::catalog::{self, Leaf, Table};
-use crate::policy::Expire;
+use crate::policy::{Expire, Term};
 use crate::{Result, expire};
 
 /// Rows are counted no further.
@@ -43,8 +43,13 @@ pub(crate) async fn made_due(
 fn reaches_further(before: &Expire, after: &Expire) -> bool {
     let where_ = |policy: &Expire| (policy.table.clone(), policy.column.clone(), policy.filter.clone());
     let how = |policy: &Expire| (policy.unit, policy.zone.clone());
-    let term = |policy: &Expire| policy.older_than.as_ref().map(|term| term.approximate());
-    where_(before) != where_(after) || how(before) != how(after) || term(after) < term(before)
+    let shorter = |before: Option<Term>, after: Option<Term>| {
+        before.is_some_and(|before| after.is_none_or(|after| !after.never_shorter(&before)))
+    };
+    where_(before) != where_(after)
+        || how(before) != how(after)
+        || shorter(before.older_than, after.older_than)
+        || shorter(before.floor, after.floor)
 }
 
 async fn count(connection: &mut PgConnection, before: Option<&Expire>, after: &Expire) -> Result<(u64, u64)> {

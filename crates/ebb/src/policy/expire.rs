@@ -24,6 +24,8 @@ pub struct Expire {
     pub unit: Option<EpochUnit>,
     /// Due when the column is older than this; absent: due when it has passed.
     pub older_than: Option<Term>,
+    /// Nor before the column is older than this: the floor of a policy that retains, where its term may be over sooner.
+    pub floor: Option<Term>,
     /// Where `at`, `window` and columns without a zone are at home.
     pub zone: Zone,
     /// `where`: a condition besides time, in SQL.
@@ -177,6 +179,7 @@ impl Expire {
             column,
             unit,
             older_than,
+            floor: None,
             zone,
             filter,
             action,

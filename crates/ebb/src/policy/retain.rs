@@ -337,7 +337,8 @@ impl Retain {
         }
     }
 
-    /// Direct retention as the sweep understands it, by the shortest term that anybody has and a condition that is true for rows whose own term has ended.
+    /// Direct retention as the sweep understands it, by the shortest term that anybody has and a condition that is true for rows
+    /// whose own term has ended. Which of two terms is the longer one may depend on the month: the floor counts besides.
     pub(crate) fn as_expire(&self, older_than: Term, own_terms: Option<String>) -> Option<Expire> {
         let RetainForm::Direct(direct) = &self.form else { return None };
         let filter = match (&direct.filter, own_terms) {
@@ -352,6 +353,7 @@ impl Retain {
             column: direct.column.clone(),
             unit: direct.unit,
             older_than: Some(older_than),
+            floor: self.floor.filter(|floor| !older_than.never_shorter(floor)),
             zone: self.zone.clone(),
             filter,
             action: Action::Delete,

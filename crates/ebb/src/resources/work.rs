@@ -20,6 +20,7 @@ use crate::spine::brake;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::words::plural;
 use crate::{Error, Result};
 
 /// How often dead holders are looked for.
@@ -107,7 +108,7 @@ impl ResourceWork {
         }
         if self.policy.mode == Mode::Observe {
             let due = store::would_drop(connection, name, grace).await?;
-            let note = format!("{due} resources would go; mode = \"observe\" drops nothing");
+            let note = format!("{} would go; mode = \"observe\" drops nothing", plural(due, "resource"));
             return Ok(match due {
                 0 => Prepared::Idle,
                 _ => Prepared::Ended { status: Status::Observed, due, note },

@@ -10,6 +10,7 @@ use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
 use super::{as_expire, store};
 use crate::policy::{Kind, Policy, Retain, Stored, Term, Undeliverable, Wanted};
+use crate::words::plural;
 use crate::{Error, Result, plan, policy};
 
 /// What somebody has agreed to.
@@ -78,14 +79,18 @@ impl MadeDue {
 impl std::fmt::Display for MadeDue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { policy, what, tenants, .. } = self;
+        let one = what.trim_end_matches('s');
         let due = match (self.uncounted, self.more()) {
             (true, 0) => Some(format!("more {what} than can be counted now may be due at once")),
-            (true, more) => Some(format!("{more} more {what}, if not more, would be due at once")),
+            (true, more) => {
+                Some(format!("{}, if not more, would be due at once", plural(more, &format!("more {one}"))))
+            }
             (false, 0) if *tenants > 0 => None,
-            (false, more) => Some(format!("{more} more {what} would be due at once")),
+            (false, more) => Some(format!("{} would be due at once", plural(more, &format!("more {one}")))),
         };
-        let forgotten = (*tenants > 0)
-            .then(|| format!("terms of {tenants} tenants by the policy that it replaces would hold no longer"));
+        let forgotten = (*tenants > 0).then(|| {
+            format!("terms of {} by the policy that it replaces would hold no longer", plural(*tenants, "tenant"))
+        });
         let told: Vec<String> = due.into_iter().chain(forgotten).collect();
         write!(f, "policy {policy}: {}", told.join("; "))
     }
@@ -172,7 +177,12 @@ async fn due_beyond(connection: &mut PgConnection, before: &Retain, wanted: &Ret
         true => (Unmarked::default(), Unmarked::default()),
         false => (unmarked(connection, before).await?, unmarked(connection, wanted).await?),
     };
-    Ok(MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then)))
+    let mut due = MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then));
+    // Whoever is marked follows to the tenant that another column names; whose terms those are nobody has looked yet.
+    let follow = wanted.tenant_override && before.tenant != wanted.tenant;
+    due.uncounted |=
+        follow && store::any_open(connection, name).await? && !store::overrides(connection, name).await?.is_empty();
+    Ok(due)
 }
 
 /// The same for one that is new or was switched off: nobody goes but by the policies that are followed until then.
@@ -329,7 +339,8 @@ impl Asked<'_> {
         let Some(floor) = before.floor else { return Ok(()) };
         let (old, name) = (before.name.as_str(), wanted.name.as_str());
         let as_long = wanted.floor.is_some_and(|wanted| wanted.never_shorter(&floor));
-        let same_time = counted_from(before) == counted_from(wanted);
+        let same_time =
+            counted_from(before) == counted_from(wanted) && !floor::ends_elsewhere(connection, before, wanted).await?;
         // What left under its own name is on record, and counts until another floor takes its place.
         if as_long && same_time && (old != name || !floor::leaves_behind(connection, before, wanted).await?) {
             return Ok(());
@@ -347,6 +358,7 @@ impl Asked<'_> {
         });
         if as_long && !same_time {
             entry.details["counted_from"] = counted_from(wanted).0.into();
+            entry.details["zone"] = wanted.zone.name().into();
         } else if as_long {
             entry.details["left"] = before.table.clone().into();
         }

@@ -82,6 +82,20 @@ pub(super) fn counted_from(policy: &Retain) -> (&str, Option<EpochUnit>) {
     }
 }
 
+/// Whether a floor is over at another moment because its policy has another zone: months are those of its calendar, and a time
+/// without a zone is at home there.
+pub(super) async fn ends_elsewhere(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<bool> {
+    if before.zone == wanted.zone {
+        return Ok(false);
+    }
+    if before.floor.is_some_and(|floor| floor.as_duration().is_err()) {
+        return Ok(true);
+    }
+    let table = catalog::table(connection, &wanted.table).await?;
+    let column = catalog::column(connection, &table.relation, table.oid, counted_from(wanted).0).await?;
+    Ok(matches!(column.base_type.as_str(), "timestamp without time zone" | "date"))
+}
+
 /// Which rows of its table a policy is about; none: all of them.
 fn condition(policy: &Retain) -> Option<String> {
     match &policy.form {

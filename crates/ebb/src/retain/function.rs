@@ -140,7 +140,8 @@ fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
         Some(due) => change(vec![Some(due), touched()]),
         None => change(vec![Some(format!("{deleted_at} = n.{deleted_at}"))]),
     };
-    // What the subject may be called by: its key, and what its policy contacts it by.
+    // What the subject may be called by: its key, and what its policy contacts it by. An address is its owner's wherever it
+    // stands; a number or a name may be part of anybody's.
     let contact = subjects.warning.as_ref().map(|warning| &warning.contact);
     let contact = contact.into_iter().flat_map(|contact| [Some(&contact.email), contact.name.as_ref()]).flatten();
     let names = root.key.iter().map(|column| column.name.clone()).chain(contact.map(Ident::new));
@@ -153,7 +154,8 @@ fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
          BEGIN
              IF starts_with($1, 'is ') THEN
                  RETURN QUERY SELECT {id}, {moment}, {tenant} FROM {relation} AS n
-                     WHERE {key} AND substr($1, 4) IN ({names});
+                     WHERE {key} AND EXISTS (SELECT FROM unnest(ARRAY[{names}]) AS name
+                         WHERE name = substr($1, 4) OR strpos(name, '@') > 0 AND strpos(substr($1, 4), name) > 0);
                  RETURN;
              END IF;
              \"ebb:former\" := NULLIF(substr($1, strpos($1, ' ') + 1), $1);

@@ -1,9 +1,10 @@
 //! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
 //! Invariants: a deletion that is open for the soft delete that is there stays as it is; marking only adds what is missing
-//! and closes what was taken back, also when it was soft-deleted again since; columns that mirror due times follow them.
+//! and closes what was taken back, also when it was soft-deleted again since; columns that mirror due times follow them, and a
+//! row whose table refuses that keeps nobody else from being noticed; a deletion is its subject's present tenant's.
 //! Alone on a server two batches are at work at a time, each on subjects of its own; after any trouble one at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use uuid::Uuid;
 
 use super::compile::Compiled;
 use super::entry;
-use super::store::rows::{self, Doomed, RootRow};
-use super::store::{self, Candidate};
+use super::store::rows::{self, Care, Doomed, Refused, RootRow};
+use super::store::{self, Candidate, Opened};
 use crate::audit::Moment;
 use crate::pg::Ident;
 use crate::policy::Subjects;
@@ -40,6 +41,8 @@ pub(crate) struct Mark {
     before: Option<Way>,
     /// Two at a time have not met any trouble yet.
     apart: bool,
+    /// Whether a row has been met whose table refuses what mirrors its deletion.
+    care: Care,
 }
 
 /// How many batches' rows are read at once. Where many rows were deleted at the same moment and the index does not also lead
@@ -62,7 +65,7 @@ impl Mark {
         let told = told.into_iter().flatten().map(Ident::new).collect();
         let way = Way::Rows(Arc::default(), 0);
         let policy = policy.to_owned();
-        Self { policy, compiled, due, told, by_time, began, way, before: None, apart: true }
+        Self { policy, compiled, due, told, by_time, began, way, before: None, apart: true, care: Care::None }
     }
 
     async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
@@ -171,34 +174,38 @@ impl Mark {
     }
 
     /// The next open deletions that this run did not open itself.
-    async fn turn_page(&self, batch: &mut Batch, after: Option<&str>) -> Result<(Vec<Candidate>, Way)> {
+    async fn turn_page(&self, batch: &mut Batch, after: Option<&str>) -> Result<(Vec<Opened>, Way)> {
         let size = batch.size.max(1);
         let page = store::open_page(batch.connection(), &self.policy, after, size, self.began).await?;
         let next = match page.last() {
             Some(last) if page.len() as u64 == size => Way::Deletions(Some(last.candidate.subject_id.clone())),
             _ => Way::Done,
         };
-        Ok((page.into_iter().filter(|one| !one.since).map(|one| one.candidate).collect(), next))
+        Ok((page.into_iter().filter(|one| !one.since).collect(), next))
     }
 
-    /// Closes deletions whose soft delete the application has taken back; of the others, due times are mirrored.
-    async fn close(&self, batch: &mut Batch, page: &[Candidate]) -> Result<u64> {
+    /// Closes deletions whose soft delete the application has taken back; the others follow their tenants, and due times are
+    /// mirrored.
+    async fn close(&self, batch: &mut Batch, page: &[Opened]) -> Result<u64> {
         if page.is_empty() {
             return Ok(0);
         }
         let (connection, root) = (batch.connection(), &self.compiled.root);
-        let ids = root.named(page.iter().map(|candidate| candidate.subject_id.as_str()))?;
+        let ids = root.named(page.iter().map(|open| open.candidate.subject_id.as_str()))?;
+        let tenants: Vec<Option<String>> = page.iter().map(|open| open.tenant.clone()).collect();
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let alive = rows::alive(connection, root, &ids).await?;
+        let rows::Changed { alive, elsewhere, gone } = rows::changed(connection, root, &ids, &tenants).await?;
         let mut moved = Vec::new();
         if let Some(column) = &self.due {
-            let due: Vec<Moment> = page.iter().map(|candidate| candidate.due_at).collect();
+            let due: Vec<Moment> = page.iter().map(|open| open.candidate.due_at).collect();
             moved = rows::out_of_step(connection, root, column, &ids, &due).await?;
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        let of = |found: Vec<i32>| found.into_iter().map(|at| page[at as usize].id).collect::<Vec<Uuid>>();
+        let of = |found: Vec<i32>| found.into_iter().map(|at| page[at as usize].candidate.id).collect::<Vec<Uuid>>();
         let back = self.take_back(connection, &of(alive)).await?;
         self.keep_in_step(connection, &of(moved)).await?;
+        self.follow(connection, &of(elsewhere)).await?;
+        self.note_gone(connection, page, gone).await?;
         if back > 0 {
             self.record(batch, "restore", back as i64).await?;
         }
@@ -216,8 +223,9 @@ impl Mark {
         let former: Vec<Option<String>> = back.iter().map(|candidate| candidate.former.clone()).collect();
         let cleared: Vec<Ident> = self.due.iter().chain(&self.told).cloned().collect();
         rows::as_role(connection, role).await?;
-        rows::unmirror(connection, root, &ids, &former, &cleared).await?;
+        let refused = rows::unmirror(self.care, connection, root, &ids, &former, &cleared).await?;
         rows::back_from_role(connection, role).await?;
+        self.note(refused);
         Ok(back.len() as u64)
     }
 
@@ -233,6 +241,28 @@ impl Mark {
         let locked = rows::lock_roots(connection, root, &root.key, &named).await?;
         rows::back_from_role(connection, role).await?;
         Ok((open, locked))
+    }
+
+    /// Says of deletions whose rows somebody else deleted that they wait for nobody, and takes that back where a row is there again.
+    async fn note_gone(&self, connection: &mut PgConnection, page: &[Opened], gone: Vec<i32>) -> Result<()> {
+        let gone: HashSet<i32> = gone.into_iter().collect();
+        let is_gone = |at: usize| gone.contains(&(at as i32));
+        let news = page.iter().enumerate().filter(|(at, open)| is_gone(*at) != open.gone);
+        let news: HashMap<Uuid, bool> = news.map(|(at, open)| (open.candidate.id, is_gone(at))).collect();
+        let ids: Vec<Uuid> = news.keys().copied().collect();
+        let open: Vec<Uuid> = store::lock_open(connection, &ids).await?.into_iter().map(|open| open.id).collect();
+        let why: Vec<Option<String>> = open.iter().map(|id| news[id].then(|| store::GONE.to_owned())).collect();
+        store::note_waiting(connection, &open, &why, &vec![None; open.len()]).await
+    }
+
+    /// Whoever is another tenant's by now is due by the terms of that one.
+    async fn follow(&self, connection: &mut PgConnection, elsewhere: &[Uuid]) -> Result<()> {
+        let (open, rows) = self.lock(connection, elsewhere).await?;
+        let deleted = rows.into_iter().filter(|row| row.deleted_at.is_some());
+        let (ids, tenants): (Vec<Uuid>, Vec<Option<String>>) =
+            deleted.map(|row| (open[row.subject as usize].id, row.tenant)).unzip();
+        let moved = store::move_tenants(connection, &ids, &tenants).await?;
+        self.mirror(connection, &moved, None, &[]).await
     }
 
     /// Due times move with the policy, with a tenant's terms and with holds: what mirrors them follows here.
@@ -256,8 +286,23 @@ impl Mark {
         let due: Vec<Moment> = open.iter().map(|candidate| candidate.due_at).collect();
         let due = self.due.as_ref().map(|column| (column, &due[..]));
         rows::as_role(connection, role).await?;
-        rows::mirror(connection, root, &ids, due, status, cleared).await?;
-        rows::back_from_role(connection, role).await
+        let refused = rows::mirror(self.care, connection, root, &ids, due, status, cleared).await?;
+        rows::back_from_role(connection, role).await?;
+        self.note(refused);
+        Ok(())
+    }
+
+    /// What the server says of a row may name whose it is, and stays out of the log.
+    fn note(&self, Refused { rows, sqlstate }: Refused) {
+        if rows > 0 {
+            let policy = &self.policy;
+            tracing::warn!(
+                policy,
+                rows,
+                sqlstate,
+                "The table refuses columns that mirror deletions; they count without"
+            );
+        }
     }
 
     async fn record(&self, batch: &mut Batch, action: &str, rows: i64) -> Result<()> {
@@ -299,6 +344,10 @@ impl Chore for Mark {
         self.apart = false;
         if let Some(before) = self.before.take() {
             self.way = before;
+        }
+        if error.is_of_a_row() && self.care == Care::None {
+            self.care = Care::RowByRow;
+            return Recovery::Again;
         }
         Recovery::of(error)
     }

@@ -1,7 +1,7 @@
 //! Replay: after tables came back from a backup, whoever had been erased is there again. The records of erasures name
 //! them by pseudonym; whoever has the key can tell which rows those are. Invariants: a row is taken only when its own
 //! pseudonym was recorded as erased, and it goes the way of every other subject: opened here, erased by a node, held by
-//! holds. Whoever lives under a key whose erasure this very database remembers may have come after it, and is left alone
+//! holds; one whose table refuses that keeps nobody else back. Whoever lives under a key whose erasure this very database remembers may have come after it, and is left alone
 //! unless somebody says otherwise.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -93,13 +93,16 @@ pub struct Replayed {
     /// Subjects who are not as they were erased (they live, or were deleted later), by policy, while the database's own audit
     /// has the erasure: they may have registered again under the same key. Taken only where that was said.
     pub live: Vec<(String, u64)>,
+    /// Subjects, by policy, whose table did not let them be deleted again; the others are.
+    pub refused: Vec<(String, String)>,
     /// Rows that were looked at.
     pub looked_at: u64,
     /// Erasures of policies that are not there, or not enabled: whether their subjects are back nobody can tell.
     pub unknown: Vec<(String, u64)>,
 }
 
-/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones.
+/// Finds whoever is there again and, unless it only looks, opens their deletions as requested ones, in the transaction that it is
+/// given.
 pub async fn replay(
     connection: &mut PgConnection,
     key: &SubjectKey,
@@ -143,8 +146,8 @@ pub async fn replay(
                     }
                 };
                 back += 1;
-                if !how.only_look {
-                    store::replay_subject(connection, &stored.name, id, taken.soft_deleted_at, how.by).await?;
+                if !how.only_look && !open(connection, &stored.name, id, taken.soft_deleted_at, how.by).await? {
+                    replayed.refused.push((stored.name.clone(), id.clone()));
                 }
             }
             match page.last {
@@ -162,6 +165,23 @@ pub async fn replay(
     }
     replayed.unknown = unknown.into_iter().collect();
     Ok(replayed)
+}
+
+/// Opens the deletion of a subject; false where its table refuses that.
+async fn open(connection: &mut PgConnection, policy: &str, id: &str, deleted_at: Moment, by: &str) -> Result<bool> {
+    rows::savepoint(connection).await?;
+    let mut opened = store::replay_subject(connection, policy, id, deleted_at, by).await;
+    if opened.is_ok() {
+        opened = rows::end_savepoint(connection, true).await;
+    }
+    match opened {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_refused() || error.is_of_a_row() => {
+            rows::end_savepoint(connection, false).await?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Every erasure that the database's own audit knows.

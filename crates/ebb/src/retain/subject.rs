@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::store::{self, Deletion, Happened, Hold, Unmarked};
 use super::{compile, look};
-use crate::audit::{Entry, Moment};
+use crate::audit::Moment;
 use crate::policy::{Kind, Mode, Policy, Retain};
 use crate::{Error, Result, policy};
 
@@ -64,17 +64,15 @@ pub async fn release(connection: &mut PgConnection, policy: &str, id: &str, by: 
 /// A subject that failed is tried again at once, and a warning that could not be delivered is made anew; false when there
 /// is neither.
 pub async fn retry(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<bool> {
-    let (_, version) = known(connection, policy).await?;
+    known(connection, policy).await?;
     let (found, _) = store::look_subject(connection, policy, id).await?;
     let id = found.unwrap_or_else(|| id.to_owned());
     let failed = store::retry_subject(connection, policy, &id).await?;
     let unwarned = store::retry_warning(connection, policy, &id).await?;
     let Some(deletion) = failed.or(unwarned) else { return Ok(false) };
-    let mut entry = Entry::new("retry", by);
-    entry.policy = Some(policy.to_owned());
-    entry.policy_version = Some(version);
-    entry.details = serde_json::json!({ "deletion": deletion });
-    entry.insert(connection).await?;
+    // As the functions do it: whoever asks may be the subject.
+    let sql = "SELECT ebb.note_subject('retry', $1, $2::uuid, $3)::text";
+    store::call::<Option<String>>(connection, sql, &[Some(policy), Some(&deletion.to_string()), Some(by)]).await?;
     Ok(true)
 }
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::compile::Compiled;
 use super::store::Place;
-use super::store::rows::{self, Doomed, Mirrored};
+use super::store::rows::{self, Care, Doomed, Mirrored};
 use super::store::snapshots::clock;
 use super::store::warnings::{self as store, Announced, MayWarn, Scheduled};
 use super::tree::Column;
@@ -26,6 +26,7 @@ use crate::pg::{Ident, Operators, catalog};
 use crate::policy::{self, Kind, Policy, Subjects, Warning};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
+use crate::words::plural;
 use crate::{Error, Result};
 
 /// A warning that is later than this, over the sink's own retries, would name a date that is not true any more. It is
@@ -49,6 +50,8 @@ pub(crate) struct Warn {
     way: Way,
     scheduled: u64,
     skipped: u64,
+    /// Whether a row has been met whose table refuses what mirrors its warning.
+    care: Care,
 }
 
 /// How far a run has come.
@@ -96,6 +99,7 @@ impl Warn {
             way: Way::Settle(None),
             scheduled: 0,
             skipped: 0,
+            care: Care::None,
         })
     }
 
@@ -158,8 +162,19 @@ impl Warn {
         }
         let now = clock(connection).await?;
         rows::as_role(connection, role.as_ref()).await?;
-        rows::mirror_warning(connection, &self.compiled.root, &self.mirrored, &ids, (&due, &warned), now).await?;
+        let (root, moments) = (&self.compiled.root, (&due[..], &warned[..]));
+        let refused = rows::mirror_warning(self.care, connection, root, &self.mirrored, &ids, moments, now).await?;
         rows::back_from_role(connection, role.as_ref()).await?;
+        if refused.rows > 0 {
+            // What the server says of a row may name whose it is.
+            let (policy, rows, sqlstate) = (&self.policy, refused.rows, refused.sqlstate);
+            tracing::warn!(
+                policy,
+                rows,
+                sqlstate,
+                "The table refuses columns that mirror warnings; they count without"
+            );
+        }
         Ok((0, next))
     }
 
@@ -317,6 +332,10 @@ impl Chore for Warn {
     }
 
     fn recover(&mut self, error: &Error) -> Recovery {
+        if error.is_of_a_row() && self.care == Care::None {
+            self.care = Care::RowByRow;
+            return Recovery::Again;
+        }
         match error.sqlstate().as_deref() {
             Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
             _ => Recovery::GiveUp,
@@ -328,7 +347,7 @@ impl Chore for Warn {
     }
 
     fn shape(&self) -> Option<String> {
-        Some(format!("{} warnings", self.scheduled))
+        Some(plural(self.scheduled, "warning"))
     }
 
     fn skipped(&self) -> u64 {

@@ -23,6 +23,7 @@ use crate::spine::brake;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
+use crate::words::there_are;
 use crate::{Error, Result};
 
 /// What a batch of erasing aims at alone on the server: some thirty statements are sent for it, however many subjects it has,
@@ -157,7 +158,7 @@ impl RetainWork {
             let unmarked = plan::unmarked(connection, &self.policy, &self.subjects, Surroundings::STORED).await?;
             let unmarked = unmarked.unwrap_or_default().len() as u64;
             let due = due + if self.subjects.warning.is_none() { unmarked } else { 0 };
-            let note = format!("{due} subjects are due; mode = \"observe\" erases nothing");
+            let note = format!("{} due; mode = \"observe\" erases nothing", there_are(due, "subject"));
             return Ok(Prepared::Ended { status: Status::Observed, due, note });
         }
         let key = self.key(connection, "erases subjects").await?;

@@ -46,6 +46,7 @@ async fn a_subject_is_deleted_held_released_and_restored() {
     assert_eq!(shown["deletion"]["hold_reason"], "court");
     let soon = post(&site, &app, "1/erase?dry_run=true", &json!({})).await.json();
     assert!(soon["due_at"].as_str().unwrap().starts_with("2090"), "not before the hold ends: {soon}");
+    assert_eq!(soon["waits_for"], "on hold: court");
     assert_eq!(post(&site, &operator, "1/release", &json!({})).await.status, 204);
     assert_eq!(post(&site, &app, "1/restore", &json!({})).await.status, 204);
     assert_eq!(post(&site, &app, "1/restore", &json!({})).await.problem(), "conflict");
@@ -115,6 +116,20 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     let stale = site.request(Method::PUT, path, &admin).header("if-match", "\"7\"").json(&json!({}));
     assert_eq!(Answer::of(stale.send().await.unwrap()).await.problem(), "changed-meanwhile");
     assert_eq!(put("?confirm=true", "31d").await.json()["version"], 2);
+    // What a request does not speak of stays as it is.
+    let terms = || {
+        site.database.scalar::<Value>("SELECT jsonb_build_array(spec -> 'retention', enabled) FROM ebb.tenant_override")
+    };
+    for (body, is) in [
+        (json!({ "enabled": false }), json!(["31d", false])),
+        (json!({ "retention": "100d" }), json!(["100d", false])),
+        (json!({}), json!(["100d", false])),
+        (json!({ "retention": null }), json!([null, false])),
+        (json!({ "retention": "31d", "enabled": true }), json!(["31d", true])),
+    ] {
+        let answer = put_terms(&site, &format!("{path}?confirm=true"), &admin, &body).await;
+        assert_eq!((answer.status, terms().await), (200, is), "{body}: {answer:?}");
+    }
     let removed = site.send(Method::DELETE, path, &admin, &json!({})).await;
     assert_eq!((removed.status, &removed.json()["due_after"]), (200, &json!(0)), "{removed:?}");
     assert_eq!(site.send(Method::DELETE, path, &admin, &json!({})).await.problem(), "not-found");
@@ -191,10 +206,14 @@ async fn a_tenant_has_warnings_and_words_of_its_own() {
         json!({ "retention": null, "enabled": false, "warn_before": ["14d", "2d"], "texts": { "closing": "Sampai jumpa" } })
     );
     assert_eq!(put("", json!({ "warn_before": [], "texts": {} })).await.status, 200);
-    assert_eq!(spec().await, json!({ "retention": null, "enabled": true }), "the policy's own again");
+    assert_eq!(
+        spec().await,
+        json!({ "retention": null, "enabled": false }),
+        "the policy's own again, and nobody switched it on"
+    );
     let last: Value =
         site.database.scalar("SELECT details FROM ebb.audit WHERE action = 'override' ORDER BY id DESC LIMIT 1").await;
-    assert_eq!(last, json!({ "retention": null, "enabled": true, "tenant": "acme" }));
+    assert_eq!(last, json!({ "retention": null, "enabled": false, "tenant": "acme" }));
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use crate::retain::snapshot::Copier;
 use crate::retain::store::Fences;
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
+use crate::words::plural;
 use crate::{Error, Result};
 
 /// One run of erasing.
@@ -125,7 +126,7 @@ impl Chore for Pair {
 
     fn shape(&self) -> Option<String> {
         let tables = self.one.compiled.tree.nodes.iter().filter(|node| node.doomed).count();
-        Some(format!("{} subjects over {tables} tables", self.one.progress.subjects))
+        Some(format!("{} over {}", plural(self.one.progress.subjects, "subject"), plural(tables, "table")))
     }
 
     fn skipped(&self) -> u64 {

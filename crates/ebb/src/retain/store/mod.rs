@@ -39,6 +39,9 @@ use super::tree::{Shape, Tree};
 use crate::audit::{Hash, Moment};
 use crate::{Result, sql};
 
+/// Why a deletion waits whose row somebody else deleted: there is nobody to warn, and it ends when it is due.
+pub(crate) const GONE: &str = "its row is gone";
+
 /// A deletion that may be due.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Candidate {
@@ -66,6 +69,7 @@ pub(crate) async fn candidates(
         .bind(after.map(|(_, id)| id))
         .bind(limit.min(i64::MAX as u64) as i64)
         .bind(open_at)
+        .bind(GONE)
         .fetch_all(connection)
         .await?)
 }
@@ -309,7 +313,10 @@ pub(crate) async fn open_deletions(
 pub(crate) struct Opened {
     #[sqlx(flatten)]
     pub(crate) candidate: Candidate,
+    pub(crate) tenant: Option<String>,
     pub(crate) since: bool,
+    /// Its row was not there when it was last looked for.
+    pub(crate) gone: bool,
 }
 
 pub(crate) async fn open_page(
@@ -320,7 +327,19 @@ pub(crate) async fn open_page(
     since: Moment,
 ) -> Result<Vec<Opened>> {
     let query = sql!("open_page" as Opened).bind(policy).bind(after).bind(limit as i64).bind(since);
-    Ok(query.fetch_all(connection).await?)
+    Ok(query.bind(GONE).fetch_all(connection).await?)
+}
+
+/// Deletions whose subjects are of other tenants by now, as they are due by the terms of these.
+pub(crate) async fn move_tenants(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+    tenants: &[Option<String>],
+) -> Result<Vec<Candidate>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(sql!("move_tenants" as Candidate).bind(ids).bind(tenants).fetch_all(connection).await?)
 }
 
 /// (day after the moment, deletions that fall due on it); day 0: due by then.

@@ -2,6 +2,7 @@
 
 use sqlx::PgConnection;
 
+use super::subjects::explain;
 use crate::audit::Moment;
 use crate::retain::report::{Deleted, Erased, Premature};
 use crate::{Result, sql};
@@ -123,6 +124,6 @@ pub(crate) async fn replay_subject(
     moment: Moment,
     by: &str,
 ) -> Result<()> {
-    sql!("replay_subject").bind(policy).bind(id).bind(moment).bind(by).execute(connection).await?;
+    sql!("replay_subject").bind(policy).bind(id).bind(moment).bind(by).execute(connection).await.map_err(explain)?;
     Ok(())
 }

@@ -112,12 +112,12 @@ async fn another_name_forgets_no_tenants_terms_unseen() {
     let refused = ebb.try_apply(&other).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "policy people: terms of 1 tenants by the policy that it replaces would hold no longer"
+        "policy people: terms of 1 tenant by the policy that it replaces would hold no longer"
     );
     ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 3) n").await;
     ebb.db.advance("91 days").await;
     let refused = ebb.try_apply(&other).await.unwrap_err().to_string();
-    assert!(refused.contains("1 more subjects would be due at once; terms of 1 tenants"), "{refused}");
+    assert!(refused.contains("1 more subject would be due at once; terms of 1 tenant"), "{refused}");
     ebb.engine.apply_with(&wanted(&other).unwrap(), false, "test", &sure()).await.unwrap();
     ebb.once("people").await;
     assert_eq!(ebb.rows().await.0, 9);

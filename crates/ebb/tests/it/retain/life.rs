@@ -191,7 +191,7 @@ async fn todays_policy_decides_and_a_shorter_one_must_be_agreed_to() {
     ebb.db.advance("60 days").await;
     let shorter = users("").replace("90d", "45d");
     let refused = ebb.try_apply(&shorter).await.unwrap_err();
-    assert!(refused.to_string().contains("1 more subjects would be due at once"), "{refused}");
+    assert!(refused.to_string().contains("1 more subject would be due at once"), "{refused}");
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 12);
     // A longer one holds for deletions that are open already.

@@ -7,6 +7,7 @@ mod cascade;
 mod circles;
 mod consent;
 mod events;
+mod follow;
 mod former;
 mod gates;
 mod late;

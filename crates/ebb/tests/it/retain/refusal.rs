@@ -130,7 +130,7 @@ async fn doctor_tells_a_disabled_policy_from_one_that_left_the_file() {
     let stranded = async |config: &str| {
         ebb.apply(config).await;
         let found = doctor(&ebb, config).await;
-        let found = found.into_iter().find(|found| found.evidence.contains("1 deletions of it are open")).unwrap();
+        let found = found.into_iter().find(|found| found.evidence.contains("1 open deletion")).unwrap();
         (found.evidence, format!("{:?}", found.fix))
     };
     let (evidence, fix) = stranded(&users("enabled = false")).await;

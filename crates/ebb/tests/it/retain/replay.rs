@@ -9,8 +9,10 @@ use crate::harness::Ebb;
 /// (there again, left alone) of what a replay finds; it takes them unless it only looks.
 async fn replayed(ebb: &Ebb, erasures: &[PastErasure], live: bool) -> (u64, u64) {
     let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
-    let mut client = ebb.client().await;
-    let found = replay(&mut client, &key, erasures, Replay { only_look: false, live, by: "test" }).await.unwrap();
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = replay(&mut tx, &key, erasures, Replay { only_look: false, live, by: "test" }).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(found.refused.is_empty(), "{found:?}");
     (found.back[0].1, found.live[0].1)
 }
 
@@ -91,4 +93,28 @@ async fn a_database_from_a_backup_does_not_remember_and_loses_whoever_was_erased
     assert_eq!(replayed(&ebb, &kept, false).await, (1, 0));
     ebb.once("users").await;
     assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
+
+#[tokio::test]
+async fn a_row_that_its_table_keeps_stops_no_replay() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 3) n").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    let erasures = on_record(&ebb).await;
+    // All of them came back with a backup; one is kept by a trigger that looks at the end.
+    ebb.db
+        .execute(
+            "DELETE FROM ebb.audit; INSERT INTO users (id, email) SELECT n, 'back' FROM generate_series(1, 3) n;
+             CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = 2 THEN RAISE 'kept'; END IF; RETURN NULL; END $$;
+             CREATE CONSTRAINT TRIGGER keep AFTER UPDATE ON users DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION keep()",
+        )
+        .await;
+    let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = replay(&mut tx, &key, &erasures, Replay { only_look: false, live: false, by: "test" }).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((found.back[0].1, found.refused), (3, vec![("users".to_owned(), "2".to_owned())]));
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id < 4").await, "2");
 }

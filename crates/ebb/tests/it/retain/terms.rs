@@ -75,6 +75,56 @@ async fn a_shorter_age_takes_effect_once_its_rows_were_agreed_to() {
 }
 
 #[tokio::test]
+async fn rows_by_age_stay_until_the_floor_is_over_whatever_month_it_is() {
+    // A day of February and a month are 28 days.
+    let rows =
+        "SELECT 1 AS id, 't0' AS tenant, timestamptz '2031-02-01 11:00Z' AS at, timestamp '2031-02-01 11:00' AS local
+        UNION ALL SELECT 2, 't0', '2031-01-20 11:00Z', '2031-01-20 11:00'";
+    for column in ["at", "local"] {
+        let ebb = Ebb::with(&format!("CREATE TABLE visits AS {rows}; ALTER TABLE visits ADD PRIMARY KEY (id)")).await;
+        ebb.set_clock("2031-03-01 12:00Z").await;
+        ebb.apply(&by_age(column).replace("90d", "1mo")).await;
+        let plan = ebb.engine.plan(&[]).await.unwrap();
+        assert_eq!(plan.policies[0].due_rows, Some(1), "{column}");
+        ebb.once("visits").await;
+        assert_eq!(ebb.list("id", "visits").await, "1", "{column}");
+        ebb.set_clock("2031-03-03 10:59Z").await;
+        ebb.once("visits").await;
+        assert_eq!(ebb.list("id", "visits").await, "1", "{column}");
+        ebb.set_clock("2031-03-03 11:01Z").await;
+        ebb.once("visits").await;
+        assert_eq!(ebb.list("id", "visits").await, "", "{column}");
+        let due: bool =
+            ebb.db.scalar("SELECT max(due_to) = '2031-03-03 11:00Z' FROM ebb.audit WHERE action = 'expire'").await;
+        assert!(due, "the record says when the floor was over");
+    }
+}
+
+#[tokio::test]
+async fn a_floor_that_is_raised_holds_for_terms_that_tenants_had_before() {
+    let ebb = Ebb::with(VISITS).await;
+    ebb.apply(&by_age("at").replace("floor = \"30d\"", "floor = \"7d\"")).await;
+    own_term(&ebb, "t1", 30, true).await.unwrap();
+    ebb.apply(&by_age("at").replace("floor = \"30d\"", "floor = \"60d\"")).await;
+    ebb.once("visits").await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM visits WHERE tenant = 't1'").await, 30);
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM visits WHERE tenant = 't0'").await, 44);
+    // And whoever lowers it again is told what that makes due.
+    let floor = Spec::from_iter([("floor".to_owned(), "7d".into())]);
+    let consent = Consent { confirmed: false, reason: Some("law".into()) };
+    refused(ebb.engine.set_policy_with("visits", &floor, "test", &consent).await, "15 more rows would be due at once");
+}
+
+#[tokio::test]
+async fn a_term_in_months_asks_where_it_may_be_shorter_than_one_in_days() {
+    let ebb = Ebb::with("CREATE TABLE visits AS SELECT 1 AS id, 't' AS tenant, timestamptz '2031-02-01 11:00Z' AS at; ALTER TABLE visits ADD PRIMARY KEY (id)").await;
+    ebb.set_clock("2031-03-01 12:00Z").await;
+    ebb.apply(&by_age("at").replace("90d", "30d").replace("floor = \"30d\"", "")).await;
+    refused(ebb.engine.set_policy("visits", &older_than("1mo"), "test").await, "1 more row would be due at once");
+    ebb.engine.set_policy("visits", &older_than("31d"), "test").await.unwrap();
+}
+
+#[tokio::test]
 async fn terms_that_a_column_cannot_have_are_refused_when_they_are_set() {
     let ebb = Ebb::with(VISITS).await;
     ebb.apply(&by_age("local")).await;
@@ -118,6 +168,25 @@ async fn what_a_floor_is_counted_from_changes_with_a_reason_only() {
     }
     let reasons = "SELECT count(*) FROM ebb.audit WHERE action = 'floor' AND details ->> 'reason' = 'the law changed'";
     assert_eq!(ebb.db.scalar::<i64>(reasons).await, 4);
+}
+
+#[tokio::test]
+async fn another_zone_needs_a_reason_where_a_floor_is_over_at_another_moment_by_it() {
+    let ebb = Ebb::with(VISITS).await;
+    let zone = Spec::from_iter([("zone".to_owned(), "Asia/Jakarta".into())]);
+    let why = |reason: Option<&str>| Consent { confirmed: true, reason: reason.map(str::to_owned) };
+    for (column, floor, needs) in [("at", "30d", false), ("at", "1mo", true), ("local", "30d", true)] {
+        let config = by_age(column).replace("floor = \"30d\"", &format!("floor = \"{floor}\""));
+        ebb.engine.apply_with(&wanted(&config).unwrap(), true, "test", &why(Some("as it was"))).await.unwrap();
+        let unsaid = ebb.engine.set_policy_with("visits", &zone, "test", &why(None)).await;
+        assert_eq!(unsaid.is_err(), needs, "{column} {floor}: {unsaid:?}");
+        if needs {
+            refused(unsaid, "would count from another time");
+            ebb.engine.set_policy_with("visits", &zone, "test", &why(Some("we moved"))).await.unwrap();
+        }
+    }
+    let zones = "SELECT count(*) FROM ebb.audit WHERE action = 'floor' AND details ->> 'reason' = 'we moved' AND details ->> 'zone' = 'Asia/Jakarta'";
+    assert_eq!(ebb.db.scalar::<i64>(zones).await, 2);
 }
 
 #[tokio::test]
@@ -219,7 +288,7 @@ async fn nothing_is_left_of_somebody_who_asks_for_herself() {
             "SELECT ebb.delete_subject('users', 'pii1@x.test', by => 'PII1@x.test ');
         SELECT ebb.place_hold('users', 'pii1@x.test', 'letter of pii1@x.test', by => 'pii1@x.test');
         SELECT ebb.lift_hold('users', 'pii1@x.test', by => 'pii1@x.test');
-        SELECT ebb.erase_subject('users', 'pii1@x.test', by => 'pii1@x.test');
+        SELECT ebb.erase_subject('users', 'pii1@x.test', by => 'user:Pii1@x.test (app)');
         SELECT ebb.delete_subject('users', 'pii2@x.test', by => 'support')",
         )
         .await;

@@ -243,7 +243,7 @@ async fn warnings_that_a_policy_begins_with_later_hold_for_who_is_due_already() 
     // Only its warning stands between the subject and its end: nobody takes that away by the way.
     let unwarned = format!("[sinks.h]\ntype = \"handler\"\n{}", users(""));
     let refused = shop.ebb.try_apply(&unwarned).await.unwrap_err();
-    assert!(refused.to_string().contains("1 more subjects would be due at once"), "{refused}");
+    assert!(refused.to_string().contains("1 more subject would be due at once"), "{refused}");
     shop.run_and_deliver().await;
     assert!(shop.there(1).await && shop.ledger.count() == 1);
     let report = {

@@ -321,15 +321,47 @@ pub(crate) async fn count_by(
     Ok(sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
 }
 
-/// Which of the subjects live again: their row is there, and not soft-deleted.
-pub(crate) async fn alive(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
+/// What became of the rows of subjects since their deletions were opened, by their positions.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Not soft-deleted any more.
+    pub(crate) alive: Vec<i32>,
+    /// Another tenant's.
+    pub(crate) elsewhere: Vec<i32>,
+    /// Not there any more.
+    pub(crate) gone: Vec<i32>,
+}
+
+/// Looks at subjects with open deletions and the tenants that those know.
+pub(crate) async fn changed(
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    tenants: &[Option<String>],
+) -> Result<Changed> {
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let join = join(&key, &root.key, 1);
+    let known = format!("(${}::text[])[p.\"ebb:s\" + 1]", join.arrays + 2);
+    let tenant = root.tenant.as_ref().map_or(known.clone(), |tenant| format!("n.{tenant}::text"));
     let sql = format!(
-        "SELECT p.\"ebb:s\" FROM {} AS n JOIN {} ON {} WHERE n.{} IS NULL",
-        root.relation, join.from, join.on, root.deleted_at
+        "SELECT p.\"ebb:s\", n.{key} IS NULL, n.{deleted_at} IS NULL FROM {from} LEFT JOIN {relation} AS n ON {on} \
+         WHERE n.{deleted_at} IS NULL OR {tenant} IS DISTINCT FROM {known}",
+        key = key[0],
+        deleted_at = root.deleted_at,
+        relation = root.relation,
+        from = join.from,
+        on = join.on
     );
     let values: Vec<&[Option<String>]> = ids.columns.iter().map(Vec::as_slice).collect();
-    let rows = fetch(connection, &sql, &values, &ids.subjects).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &ids.subjects).bind(tenants);
+    let mut changed = Changed::default();
+    for row in query.fetch_all(connection).await? {
+        let of = match (row.try_get(1)?, row.try_get(2)?) {
+            (true, _) => &mut changed.gone,
+            (false, true) => &mut changed.alive,
+            (false, false) => &mut changed.elsewhere,
+        };
+        of.push(row.try_get(0)?);
+    }
+    Ok(changed)
 }

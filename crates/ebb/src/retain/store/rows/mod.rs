@@ -14,8 +14,8 @@ mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text};
 pub(crate) use look::{
-    alive, any, blocked, collect, count_by, count_distinct, count_up_to, existing, lock, lock_roots, read_roots,
-    sharing, still_linked,
+    Changed, any, blocked, changed, collect, count_by, count_distinct, count_up_to, existing, lock, lock_roots,
+    read_roots, sharing, still_linked,
 };
 pub(crate) use meet::meet;
 pub(crate) use reach::{Reach, reach};
@@ -23,8 +23,8 @@ pub(crate) use session::{
     Path, apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint,
 };
 pub(crate) use subjects::{
-    Mirrored, Page, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror, soft_deleted,
-    unmirror,
+    Care, Mirrored, Page, Refused, Seen, Standing, everybody, hide, mirror, mirror_warning, out_of_step, set_mirror,
+    soft_deleted, unmirror,
 };
 pub(crate) use take::{
     Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink, written_by,

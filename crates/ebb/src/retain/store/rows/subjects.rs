@@ -2,6 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
+use super::session::{end_savepoint, savepoint};
 use super::{Doomed, Root, SoftDelete, bind, id_sql, join};
 use crate::Result;
 use crate::audit::Moment;
@@ -129,7 +130,7 @@ async fn update(
     root: &Root,
     ids: &Doomed,
     set: &[String],
-    of_each: OfEach<'_>,
+    of_each: &OfEach<'_>,
 ) -> Result<()> {
     if set.is_empty() || ids.is_empty() {
         return Ok(());
@@ -146,6 +147,63 @@ async fn update(
     let query = of_each.moments.iter().fold(query, |query, moments| query.bind(*moments));
     of_each.texts.into_iter().fold(query, |query, texts| query.bind(texts)).execute(&mut *connection).await?;
     root.path.close(connection).await
+}
+
+/// How a statement over many rows meets one that its table refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// It fails as a whole: nothing is lost, and it is the faster way.
+    None,
+    /// That row is found and left as it is.
+    RowByRow,
+}
+
+/// Rows that a constraint or a trigger of their table left as they were.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    pub(crate) rows: u64,
+    pub(crate) sqlstate: Option<String>,
+}
+
+/// Sets columns of the subjects' own rows with care: where that fails over what a row holds, it is halved until the row is alone.
+async fn update_with(
+    care: Care,
+    connection: &mut PgConnection,
+    root: &Root,
+    ids: &Doomed,
+    set: &[String],
+    of_each: OfEach<'_>,
+) -> Result<Refused> {
+    let mut refused = Refused::default();
+    if care == Care::None {
+        update(connection, root, ids, set, &of_each).await?;
+        return Ok(refused);
+    }
+    let mut parts = vec![ids.clone()];
+    while let Some(mut some) = parts.pop() {
+        savepoint(connection).await?;
+        let mut updated = update(connection, root, &some, set, &of_each).await;
+        if updated.is_ok() {
+            updated = root.path.settle(connection).await;
+        }
+        if updated.is_ok() {
+            updated = end_savepoint(connection, true).await;
+        }
+        if updated.is_err() {
+            end_savepoint(connection, false).await?;
+        }
+        match updated {
+            Err(error) if !error.is_of_a_row() => return Err(error),
+            Err(_) if some.len() > 1 => {
+                let rest = some.tail(some.len() / 2);
+                some.truncate(some.len() / 2);
+                parts.extend([rest, some]);
+            }
+            Err(error) => refused = Refused { rows: refused.rows + 1, sqlstate: error.sqlstate() },
+            Ok(()) => {}
+        }
+    }
+    Ok(refused)
 }
 
 /// The value of each subject out of the array at a position.
@@ -166,7 +224,7 @@ pub(crate) async fn set_mirror(
     moment: Moment,
     ids: &Doomed,
 ) -> Result<()> {
-    update(connection, root, ids, &[format!("{column} = {}", literal(moment))], OfEach::default()).await
+    update(connection, root, ids, &[format!("{column} = {}", literal(moment))], &OfEach::default()).await
 }
 
 /// Which of these soft-deleted subjects have another due time in the column that mirrors it. A second is what the column
@@ -197,25 +255,26 @@ pub(crate) async fn out_of_step(
 /// Soft-deletes subjects whose soft delete somebody took back.
 pub(crate) async fn hide(connection: &mut PgConnection, root: &Root, now: Moment, ids: &Doomed) -> Result<()> {
     let set = format!("{} = {}", root.deleted_at, root.time.value(&literal(now), &root.zone));
-    update(connection, root, ids, &[set], OfEach::default()).await
+    update(connection, root, ids, &[set], &OfEach::default()).await
 }
 
 /// Brings the columns that mirror a deletion up to date: the due time of each subject, the status, and what is said of an
 /// earlier deletion.
 pub(crate) async fn mirror(
+    care: Care,
     connection: &mut PgConnection,
     root: &Root,
     ids: &Doomed,
     due: Option<(&Ident, &[Moment])>,
     status: Option<(&Ident, &str)>,
     cleared: &[Ident],
-) -> Result<()> {
+) -> Result<Refused> {
     let mut set: Vec<String> =
         due.iter().map(|(column, _)| format!("{column} = {}", own(root, 0, "timestamptz"))).collect();
     set.extend(status.map(|(column, value)| format!("{column} = {}", Literal(value))));
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
     let moments: Vec<&[Moment]> = due.iter().map(|(_, due)| *due).collect();
-    update(connection, root, ids, &set, OfEach { moments, texts: None }).await
+    update_with(care, connection, root, ids, &set, OfEach { moments, texts: None }).await
 }
 
 /// The column that says whether a subject is deleted, and what it says.
@@ -252,16 +311,17 @@ impl Standing {
 
 /// Lets the columns of subjects who live say nothing of a deletion; the status of each is what it was (`former`).
 pub(crate) async fn unmirror(
+    care: Care,
     connection: &mut PgConnection,
     root: &Root,
     ids: &Doomed,
     former: &[Option<String>],
     cleared: &[Ident],
-) -> Result<()> {
+) -> Result<Refused> {
     let mut set: Vec<String> = root.status.iter().map(|status| status.revived(&own(root, 0, "text"))).collect();
     set.extend(cleared.iter().map(|column| format!("{column} = NULL")));
     let texts = root.status.as_ref().map(|_| former);
-    update(connection, root, ids, &set, OfEach { moments: Vec::new(), texts }).await
+    update_with(care, connection, root, ids, &set, OfEach { moments: Vec::new(), texts }).await
 }
 
 /// Columns that say how a warning stands.
@@ -274,13 +334,14 @@ pub(crate) struct Mirrored {
 
 /// Brings the columns that mirror a warning up to date: when each subject is due, and when it was warned.
 pub(crate) async fn mirror_warning(
+    care: Care,
     connection: &mut PgConnection,
     root: &Root,
     mirrored: &Mirrored,
     ids: &Doomed,
     (due, warned): (&[Moment], &[Moment]),
     now: Moment,
-) -> Result<()> {
+) -> Result<Refused> {
     let (mut set, mut moments) = (Vec::new(), Vec::new());
     for (column, of_each) in [(&mirrored.due, due), (&mirrored.notified, warned)] {
         if let Some(column) = column {
@@ -291,5 +352,5 @@ pub(crate) async fn mirror_warning(
     if !set.is_empty() {
         set.extend(mirrored.touched.iter().map(|column| format!("{column} = {}", literal(now))));
     }
-    update(connection, root, ids, &set, OfEach { moments, texts: None }).await
+    update_with(care, connection, root, ids, &set, OfEach { moments, texts: None }).await
 }

@@ -1,0 +1,114 @@
+//! A deletion follows its subject's row: to another tenant, out of the table, and past what the table refuses.
+
+use ebb::policy::Term;
+use ebb::retain::{OverrideChange, TenantTerms, set_override};
+
+use super::warn::Shop;
+use super::{SHOP, found_in_ebb, users};
+use crate::harness::{Ebb, run_once};
+
+const MIRRORS: &str = "status = { column = \"status\", deleted = \"deleted\", active = \"active\" }
+    mirror = { due = \"scheduled_deletion_at\", notified = \"deletion_notified_at\" }";
+
+/// Users 2 and 5 cannot be changed any more: one by a constraint that was there too late, one by a trigger that says who it is.
+const STUBBORN: &str = "
+    ALTER TABLE users ADD CONSTRAINT stubborn CHECK (id <> 2) NOT VALID;
+    CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN IF NEW.id = 5 THEN RAISE EXCEPTION 'not %', NEW.email; END IF; RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER stubborn_too AFTER UPDATE ON users DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION stubborn()";
+
+#[tokio::test]
+async fn a_row_that_its_table_does_not_let_be_mirrored_keeps_nobody_from_being_noticed() {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&users(MIRRORS)).await;
+    ebb.db.execute("UPDATE users SET deleted_at = now() WHERE id < 8").await;
+    ebb.db.execute(STUBBORN).await;
+    ebb.once("users:mark").await;
+    assert_eq!(ebb.list("subject_id", "ebb.deletion WHERE state = 'pending'").await, "1,2,3,4,5,6,7");
+    let mirrored = "users WHERE status = 'deleted' AND scheduled_deletion_at IS NOT NULL";
+    assert_eq!(ebb.list("id", mirrored).await, "1,3,4,6,7");
+    // Moved due times, and whoever the application takes back.
+    ebb.apply(&users(MIRRORS).replace("90d", "95d")).await;
+    ebb.db.execute("ALTER TABLE users DISABLE TRIGGER USER, DROP CONSTRAINT stubborn").await;
+    ebb.db.execute("UPDATE users SET deleted_at = NULL WHERE id IN (1, 2, 5); UPDATE users SET status = 'deleted' WHERE id IN (2, 5)").await;
+    ebb.db.execute("ALTER TABLE users ENABLE TRIGGER USER, ADD CONSTRAINT stubborn CHECK (id <> 2) NOT VALID").await;
+    ebb.once("users:mark").await;
+    assert_eq!(ebb.list("subject_id", "ebb.deletion WHERE state = 'restored'").await, "1,2,5");
+    assert_eq!(ebb.list("id", "users WHERE scheduled_deletion_at = deleted_at + interval '95 days'").await, "3,4,6,7");
+    assert_eq!(ebb.list("id", "users WHERE id = 1 AND status = 'active' AND scheduled_deletion_at IS NULL").await, "1");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.run WHERE error LIKE '%secret%'").await, 0);
+}
+
+#[tokio::test]
+async fn nor_from_being_warned_and_erased() {
+    let shop = Shop::new(MIRRORS).await;
+    for id in [1, 2, 3] {
+        shop.delete(id).await;
+    }
+    shop.pass("61 days").await;
+    shop.run_and_deliver().await;
+    shop.ebb.db.execute(STUBBORN).await;
+    // What was accepted is written down for all of them, and whoever comes later is warned too.
+    shop.delete(4).await;
+    shop.run().await;
+    assert_eq!(shop.ebb.list("id", "users WHERE deletion_notified_at IS NOT NULL").await, "1,3");
+    assert_eq!(shop.ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.warning WHERE settled").await, 3);
+    shop.pass("31 days").await;
+    shop.run().await;
+    assert_eq!(shop.ebb.list("id", "users WHERE id < 5").await, "4");
+}
+
+#[tokio::test]
+async fn whoever_is_gone_before_a_warning_could_reach_them_leaves_nothing_behind() {
+    let shop = Shop::new("").await;
+    let ebb = &shop.ebb;
+    for id in [1, 2, 3] {
+        shop.delete(id).await;
+    }
+    ebb.db
+        .execute(
+            "SELECT ebb.schedule('h', now() + interval '9 years', '{\"to\": \"pii-1\"}', NULL, NULL, 'users', '1')",
+        )
+        .await;
+    ebb.db.execute("DELETE FROM users WHERE id < 3; SELECT ebb.place_hold('users', '3', 'court')").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.stands(1).await.1.as_deref(), Some("its row is gone"));
+    // One comes back, as from a row that was moved.
+    ebb.db.execute("INSERT INTO users (id, email, deleted_at) SELECT 2, 'pii-2', deleted_at FROM ebb.deletion WHERE subject_id = '2'").await;
+    shop.run().await;
+    assert_eq!(shop.stands(2).await.1, None);
+    shop.pass("89 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(ebb.erased().await.0, 0, "not before its time");
+    shop.pass("2 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!((ebb.erased().await, found_in_ebb(ebb, "pii-1").await), ((1, 0), Vec::new()));
+    assert_eq!(ebb.list("subject_id", "ebb.deletion WHERE state <> 'erased'").await, "2,3");
+}
+
+#[tokio::test]
+async fn a_deletion_is_due_by_the_terms_of_the_tenant_that_its_subject_is_of() {
+    let ebb =
+        Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true\nmirror = { due = \"scheduled_deletion_at\" }").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    for (tenant, days) in [("t1", 365), ("t2", 120)] {
+        let change = OverrideChange::Set(TenantTerms { retention: Some(Term::days(days)), ..Default::default() });
+        set_override(&mut tx, "users", tenant, &change, true, "test").await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    // 1 and 4 are of t1, 2 and 5 of t2.
+    ebb.db.execute("SELECT ebb.delete_subject('users', id::text) FROM users WHERE id IN (1, 2, 4, 5)").await;
+    ebb.db
+        .execute(
+            "UPDATE users SET tenant_id = 't2' WHERE id = 1; UPDATE users SET tenant_id = 't1' WHERE id = 2;
+                    UPDATE users SET tenant_id = NULL WHERE id = 4",
+        )
+        .await;
+    ebb.once("users:mark").await;
+    let days = "SELECT string_agg(d.subject_id || ':' || extract(day FROM d.due_at - d.deleted_at) || ':' || COALESCE(d.tenant, '-'), ' ' ORDER BY d.subject_id)
+        FROM ebb.deletion d JOIN users u ON u.id::text = d.subject_id AND u.scheduled_deletion_at = d.due_at";
+    assert_eq!(ebb.db.scalar::<String>(days).await, "1:120:t2 2:365:t1 4:90:- 5:120:t2");
+    ebb.db.advance("121 days").await;
+    run_once(&ebb.engine, &["users"]).await.unwrap();
+    assert_eq!(ebb.list("id", "users WHERE deleted_at IS NOT NULL").await, "2");
+}
