@@ -130,6 +130,9 @@ async fn agreed(context: &Context, args: &DeleteArgs, verb: &str) -> Result<bool
     for (table, rows) in &shown.would_unlink {
         say!("  {table}: {} would lose the link", output::plural(*rows, "row"));
     }
+    if let Some(why) = &shown.uncounted {
+        say!("  not counted: {why}");
+    }
     Ok(args.dry_run || confirm::ask(&format!("{verb} {} of {}?", args.subject.id, args.subject.policy))?)
 }
 
@@ -264,6 +267,9 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
     }
     for (table, count) in &shown.would_unlink {
         line("unlinks", format!("{table}: {}", output::plural(*count, "row")));
+    }
+    if let Some(why) = &shown.uncounted {
+        line("erases", format!("not counted: {why}"));
     }
     for happened in &shown.history {
         let by = happened.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));

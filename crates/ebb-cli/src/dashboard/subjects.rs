@@ -143,6 +143,7 @@ fn would_go(shown: &Shown, shape: Option<&retain::Shape>) -> Markup {
         section.panel {
             header { h2 { "What would be erased" } span.soft.small { (plural(rows as i64, "row")) " in " (plural(shown.would_erase.len() as i64, "table")) } }
             @match (shown.exists, shape) {
+                (true, _) if shown.uncounted.is_some() => div.empty { "Not counted: " (shown.uncounted.as_deref().unwrap_or_default()) },
                 (true, Some(shape)) => div.pad.scroll { (tree::picture(shape, &shown.would_erase, &shown.would_unlink)) },
                 (true, None) => {},
                 (false, _) => div.empty { "Its row is gone." },

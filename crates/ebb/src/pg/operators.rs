@@ -5,13 +5,21 @@
 
 use super::Ident;
 
-/// The schema that has the operators which compare values of a type.
+/// The schema that has the operators which compare values of a type, and by which collation they do where both sides have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Operators(Ident);
+pub(crate) struct Operators {
+    schema: Ident,
+    collation: Option<String>,
+}
 
 impl Operators {
     pub(crate) fn of(schema: impl Into<String>) -> Self {
-        Self(Ident::new(schema))
+        Self { schema: Ident::new(schema), collation: None }
+    }
+
+    /// The same by a collation, as SQL names it.
+    pub(crate) fn collated(self, collation: Option<String>) -> Self {
+        Self { collation, ..self }
     }
 
     /// Those of PostgreSQL itself.
@@ -26,12 +34,13 @@ impl Operators {
 
     /// An operator by its sign.
     pub(crate) fn sign(&self, sign: &str) -> String {
-        format!("OPERATOR({}.{sign})", self.0)
+        format!("OPERATOR({}.{sign})", self.schema)
     }
 
     /// That two values are the same.
     pub(crate) fn same(&self, one: &str, other: &str) -> String {
-        format!("{one} {} {other}", self.sign("="))
+        let by = self.collation.as_ref().map_or_else(String::new, |collation| format!(" COLLATE {collation}"));
+        format!("{one}{by} {} {other}", self.sign("="))
     }
 }
 

@@ -51,6 +51,29 @@ pub(crate) struct GraphColumn {
     /// It is generated, or a CHECK says whether it may be null.
     pub(crate) wanted: bool,
     pub(crate) operators: Operators,
+    pub(crate) collation: Collation,
+    /// It is generated, or of a domain that does not allow null: nobody can set it to null, whatever the table says.
+    pub(crate) fixed: bool,
+}
+
+/// How a column tells texts apart; no name where it is as the database does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Collation {
+    name: Option<String>,
+    /// It takes texts for the same that differ.
+    loose: bool,
+}
+
+impl Collation {
+    /// What a reference is compared by where its two columns disagree: as the server does where what it refers to takes texts for
+    /// the same that differ, and otherwise in any way, so that an index over it can be used.
+    pub(crate) fn beside(&self, parent: &Self) -> Option<String> {
+        match self.name != parent.name {
+            true if parent.loose => parent.name.clone(),
+            true => self.name.clone().filter(|_| parent.name.is_some()),
+            false => None,
+        }
+    }
 }
 
 /// A table that holds rows itself.
@@ -112,6 +135,10 @@ pub(crate) struct ForeignKey {
     pub(crate) deferrable: bool,
     /// MATCH FULL: all of its columns are null, or none.
     pub(crate) full: bool,
+    /// Its last columns are periods, of which one is within others.
+    pub(crate) temporal: bool,
+    /// The server sees to it.
+    pub(crate) enforced: bool,
     /// Partitions that lack it although their siblings have it.
     pub(crate) missing_in: Vec<String>,
     /// The one partition that it references, when it is not the whole table.
@@ -132,7 +159,7 @@ impl GraphTable {
     /// Of a reference over `columns` those that become null to end it; none where that cannot be. One is enough, unless
     /// all must be null or none.
     pub(crate) fn emptied(&self, columns: &[String], full: bool) -> Vec<String> {
-        let may_be_null = |name: &&String| self.column(name).is_some_and(|column| !column.not_null);
+        let may_be_null = |name: &&String| self.column(name).is_some_and(|column| !column.not_null && !column.fixed);
         let nullable: Vec<String> = columns.iter().filter(may_be_null).cloned().collect();
         if full && nullable.len() < columns.len() { Vec::new() } else { nullable }
     }
@@ -249,13 +276,18 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result
 impl From<store::TableRow> for GraphTable {
     fn from(row: store::TableRow) -> Self {
         let columns = row.columns.into_iter().zip(row.types).zip(row.not_null).zip(row.wanted).zip(row.operators);
-        let columns = columns.map(|((((name, sql_type), not_null), wanted), operators)| GraphColumn {
-            name,
-            sql_type,
-            not_null,
-            wanted,
-            operators: Operators::of(operators),
-        });
+        let more = row.collations.into_iter().zip(row.loose).zip(row.fixed);
+        let columns = columns.zip(more).map(
+            |(((((name, sql_type), not_null), wanted), operators), ((collation, loose), fixed))| GraphColumn {
+                name,
+                sql_type,
+                not_null,
+                wanted,
+                operators: Operators::of(operators),
+                collation: Collation { name: collation, loose },
+                fixed,
+            },
+        );
         Self {
             relation: Relation::new(row.schema, row.name),
             inherited: row.inherited,
@@ -295,6 +327,8 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             on_delete,
             deferrable: row.deferrable,
             full: row.full,
+            temporal: row.temporal,
+            enforced: row.enforced,
             missing_in: Vec::new(),
             only_partition: row.parent_partition,
         };

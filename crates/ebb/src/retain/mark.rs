@@ -104,6 +104,11 @@ impl Mark {
         Ok(changed)
     }
 
+    /// What triggers of the table put off to the end of the transaction happens as they know it.
+    async fn settle(&self, batch: &mut Batch) -> Result<()> {
+        self.compiled.root.path.settle(batch.connection()).await
+    }
+
     async fn enter(&self, batch: &mut Batch) -> Result<()> {
         rows::bound(batch.connection(), &self.compiled.root.path).await
     }
@@ -317,6 +322,7 @@ impl Chore for Mark {
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
         async {
             let [changed, _] = self.step(batch, None).await?;
+            self.settle(batch).await?;
             Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
         }
         .boxed()
@@ -333,7 +339,9 @@ impl Chore for Mark {
 
     fn run_two<'a>(&'a mut self, [one, other]: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
         async {
-            let changed = self.step(one, Some(other)).await?;
+            let changed = self.step(one, Some(&mut *other)).await?;
+            self.settle(one).await?;
+            self.settle(other).await?;
             let more = !matches!(self.way, Way::Done);
             Ok(changed.map(|changed| Outcome { changed, more }))
         }

@@ -11,6 +11,7 @@ use super::store::rows::{self, Terms};
 use super::tree::{Finding, Shape, ShapeEdge};
 use super::{look, path, store};
 use crate::audit::Moment;
+use crate::pg::Ident;
 use crate::policy::{Retain, Subjects, Term};
 use crate::{Error, Result};
 
@@ -95,9 +96,15 @@ pub(crate) async fn plan(
     findings.extend(path::unseen(connection, &table).await?);
     let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
     let mut refused = tree.refuse().is_err();
-    if !refused && let Some(wrong) = wrong(connection, policy, subjects, among).await? {
-        findings.push(wrong);
-        refused = true;
+    if !refused {
+        match compiled(connection, policy, subjects, among).await? {
+            Some(Ok(compiled)) => findings.extend(ghosts(connection, &compiled, name, among.installed).await?),
+            Some(Err(wrong)) => {
+                findings.push(wrong);
+                refused = true;
+            }
+            None => {}
+        }
     }
     let unmarked = match refused {
         true => Vec::new(),
@@ -105,11 +112,23 @@ pub(crate) async fn plan(
     };
     let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
     let due = due + soon.len() as u64;
-    let Counted { subjects: counted, blocked, erases, unlinks, left } = if refused || due == 0 {
-        Counted::default()
-    } else {
-        count(connection, (policy, subjects), soon, among).await?
-    };
+    let mut count_all = Counted::default();
+    if !refused && due > 0 {
+        rows::savepoint(connection).await?;
+        let counted = count(connection, (policy, subjects), soon, among).await;
+        rows::end_savepoint(connection, false).await?;
+        match counted {
+            Err(error) if error.sqlstate().as_deref() == Some("57014") => findings.push(Finding {
+                refuses: false,
+                table: table.relation.label(),
+                message: "to count the rows of subjects who are due takes longer than a look may: none are counted"
+                    .to_owned(),
+                fix: None,
+            }),
+            counted => count_all = counted?,
+        }
+    }
+    let Counted { subjects: counted, blocked, erases, unlinks, left } = count_all;
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
@@ -127,26 +146,78 @@ pub(crate) async fn plan(
     }))
 }
 
-/// What is wrong with a policy whose tree is not: a column of its table, an expression.
-async fn wrong(
+/// A policy whose tree is right, ready for SQL; or what is wrong with it: a column of its table, an expression.
+async fn compiled(
     connection: &mut PgConnection,
     policy: &Retain,
     subjects: &Subjects,
     among: Surroundings<'_>,
-) -> Result<Option<Finding>> {
+) -> Result<Option<Result<Compiled, Finding>>> {
     rows::savepoint(connection).await?;
     let compiled = compile::compile_among(connection, policy, subjects, among).await;
     rows::end_savepoint(connection, false).await?;
     match compiled {
-        Err(error) if error.is_config() => Ok(Some(Finding {
+        Ok(compiled) => Ok(Some(Ok(compiled))),
+        Err(error) if error.is_config() => Ok(Some(Err(Finding {
             refuses: true,
             table: policy.table.clone(),
             message: error.to_string(),
             fix: error.hint().map(str::to_owned),
-        })),
+        }))),
         Err(error) if error.is_unavailable() => Err(error),
-        _ => Ok(None),
+        Err(_) => Ok(None),
     }
+}
+
+/// Rows that others are given to instead of a subject: whoever they are about is a subject as well, or goes with one, or is not
+/// there.
+async fn ghosts(
+    connection: &mut PgConnection,
+    compiled: &Compiled,
+    policy: &str,
+    installed: bool,
+) -> Result<Vec<Finding>> {
+    let (tree, mut findings) = (&compiled.tree, Vec::new());
+    for (at, edge) in tree.edges.iter().enumerate().filter(|(_, edge)| edge.key.is_some()) {
+        let (child, parent) = (&tree.nodes[edge.child].relation, &tree.nodes[edge.parent]);
+        let Some(set) = compiled.sets.get(&at).filter(|set| !set.ends_link()) else { continue };
+        let Some(row) = rows::given(connection, tree, edge, set).await? else { continue };
+        let names: Vec<&str> = edge.child_columns.iter().map(Ident::as_str).collect();
+        let (names, whose) = (names.join(", "), parent.relation.label());
+        let mut warn = |message: String, fix: String| {
+            findings.push(Finding { refuses: false, table: child.label(), message, fix: Some(fix) });
+        };
+        let key: Vec<Ident> = parent.key.iter().map(|column| column.name.clone()).collect();
+        let same = (parent.read.as_slice(), edge.parent_columns.as_slice(), edge.parent_columns.as_slice());
+        if !rows::any(connection, &parent.relation, same, &row, "true").await? {
+            let message = format!(
+                "its rows are given to a row of {whose} by {names} that is not there: subjects who have such rows fail"
+            );
+            warn(message, format!("insert it into {whose}"));
+        } else if edge.parent != 0 {
+            let message = format!(
+                "its rows are given to a row of {whose} by {names} that goes with its own subject, who fails then"
+            );
+            warn(message, "let that row belong to nobody".to_owned());
+        } else {
+            let own = rows::named_by(&row.row(0), &parent.read, &key);
+            let held = match (&own, installed) {
+                (Some(id), true) => store::hold_of(connection, policy, id).await?.is_some(),
+                _ => false,
+            };
+            if !held {
+                let id = own.unwrap_or_else(|| "ID".to_owned());
+                let message = format!(
+                    "its rows are given to a row of {whose} by {names} that is a subject itself: soft-deleted, it fails for as long as it has them"
+                );
+                warn(
+                    message,
+                    format!("ebb hold {policy} {} --reason \"others' rows are given to it\"", super::argument(&id)),
+                );
+            }
+        }
+    }
+    Ok(findings)
 }
 
 /// What goes with due subjects.

@@ -12,6 +12,7 @@ use crate::Result;
 
 pub(crate) async fn rehearse(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> {
     rows::savepoint(connection).await?;
+    compiled.tree.path.enter(connection).await?;
     rows::as_role(connection, compiled.role.as_ref()).await?;
     let played = play(connection, compiled).await;
     rows::end_savepoint(connection, false).await?;

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{PgConnection, Postgres, Transaction};
 
+use super::store::rows;
 use super::store::{self, Deletion, Happened, Hold, Unmarked};
 use super::{compile, look};
 use crate::audit::Moment;
-use crate::policy::{Kind, Mode, Policy, Retain};
+use crate::policy::{Kind, Mode, Policy, Retain, Subjects};
 use crate::{Error, Result, policy};
 
 /// Soft-deletes a subject; returns when it will be erased.
@@ -96,6 +97,9 @@ pub struct Shown {
     pub would_erase: BTreeMap<String, u64>,
     /// What would only lose its link, by table.
     pub would_unlink: BTreeMap<String, u64>,
+    /// Why neither was counted: it takes too long, or the policy stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncounted: Option<String>,
     /// What became of it so far, the earliest first.
     pub history: Vec<Happened>,
 }
@@ -116,18 +120,43 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
         return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
     }
     let history = store::history_of(connection, policy, &id, HISTORY).await?;
-    let (mut would_erase, mut would_unlink) = (BTreeMap::new(), BTreeMap::new());
+    let (mut counts, mut uncounted) = (Default::default(), None);
     if exists {
-        let compiled = compile::compile(connection, &retain, subjects).await?;
-        let ids = compiled.root.named([id.as_str()])?;
-        let (taken, unlinked) = super::look::would(connection, &compiled, &ids).await?;
-        for (counts, named) in [(taken, &mut would_erase), (unlinked, &mut would_unlink)] {
-            for ((node, _), rows) in counts.counts.into_iter().filter(|(_, rows)| *rows > 0) {
-                *named.entry(compiled.tree.nodes[node].relation.label()).or_default() += rows.unsigned_abs();
+        // How it stands is told whatever its tree is like.
+        rows::savepoint(connection).await?;
+        let counted = would(connection, &retain, subjects, &id).await;
+        rows::end_savepoint(connection, false).await?;
+        match counted {
+            Ok(counted) => counts = counted,
+            Err(error) if error.is_unavailable() => return Err(error),
+            Err(error) if error.sqlstate().as_deref() == Some("57014") => {
+                uncounted = Some("to count its rows takes too long".to_owned());
             }
+            Err(error) => uncounted = Some(error.to_string()),
         }
     }
-    Ok(Shown { policy: policy.to_owned(), id, exists, unmarked, deletion, hold, would_erase, would_unlink, history })
+    let (policy, (would_erase, would_unlink)) = (policy.to_owned(), counts);
+    Ok(Shown { policy, id, exists, unmarked, deletion, hold, would_erase, would_unlink, uncounted, history })
+}
+
+/// What would go with a subject and what would only lose its link, by table.
+async fn would(
+    connection: &mut PgConnection,
+    retain: &Retain,
+    subjects: &Subjects,
+    id: &str,
+) -> Result<(BTreeMap<String, u64>, BTreeMap<String, u64>)> {
+    let compiled = compile::compile(connection, retain, subjects).await?;
+    let ids = compiled.root.named([id])?;
+    let (taken, unlinked) = look::would(connection, &compiled, &ids).await?;
+    let by_table = |counts: rows::Taken| {
+        let mut tables: BTreeMap<String, u64> = BTreeMap::new();
+        for ((node, _), rows) in counts.counts.into_iter().filter(|(_, rows)| *rows > 0) {
+            *tables.entry(compiled.tree.nodes[node].relation.label()).or_default() += rows.unsigned_abs();
+        }
+        tables
+    };
+    Ok((by_table(taken), by_table(unlinked)))
 }
 
 /// The hold on a subject.

@@ -122,6 +122,8 @@ impl Warn {
             }
             Way::Done => (0, Way::Done),
         };
+        // What triggers of the table put off to the end of the transaction happens as they know it.
+        self.compiled.root.path.settle(batch.connection()).await?;
         self.way = next;
         Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
     }

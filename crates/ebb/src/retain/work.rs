@@ -176,14 +176,14 @@ impl RetainWork {
             copier.prepare(connection).await?;
         }
         let fences = store::fences(connection, &compiled.tree).await?;
-        // Once more, so that the fences are those of this tree.
-        let (_, again) = compile::tree(connection, &self.policy, &self.subjects).await?;
-        if !compiled.tree.shape().differences(&again.shape()).is_empty() {
+        // Once more, so that whatever changes from here on is beyond the fences.
+        let again = compile::compile(connection, &self.policy, &self.subjects).await?;
+        if !compiled.tree.shape().differences(&again.tree.shape()).is_empty() {
             return Err(
                 Error::refused("what hangs on its table changes just now").with_hint("the next run looks again")
             );
         }
-        let chore = erase::Pair::new(&self.unit.policy, (compiled, fences), key, copier);
+        let chore = erase::Pair::new(&self.unit.policy, (again, fences), key, copier);
         Ok(Prepared::Go { chore: Box::new(chore), pacer, due: Some(due) })
     }
 

@@ -1,6 +1,7 @@
 //! One run of a unit, from claim to release: prepare, batches with rests in between, an ending that is recorded with
 //! the lease given back. The runner owns time, retry, shrinking and shutdown; the chore only does batches.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const AFTER_RUN_WITHIN: Duration = Duration::from_secs(3600);
 /// A second batch begins at once or not at all: there may be no connection for it.
 const BESIDE_WITHIN: Duration = Duration::from_secs(1);
+/// A batch has time for more than one statement, but not for as many as it likes: so long after any of them would have been
+/// cancelled, it is.
+const CANCEL_AFTER: Duration = Duration::from_secs(5);
 /// How often the same batch may fail for a passing reason before the run does.
 const TRIES: u32 = 8;
 
@@ -242,7 +246,8 @@ impl Run {
             target: "ebb::trace", "batch", policy = %unit.policy, chore = unit.chore.as_str(), table = %unit.leaf, run, size,
             rows = tracing::field::Empty, error = tracing::field::Empty, otel.status_code = tracing::field::Empty
         );
-        let outcome = answered(timeout + ANSWER_WITHIN, async {
+        let (shared, backends) = (self.shared.clone(), self.backends.subscribe());
+        let done = Box::pin(async {
             let before = self.shared.wal_position_if_budgeted().await?;
             self.backends.send_replace(Vec::new());
             let begin = || Batch::begin(&self.shared.database, &self.claim, run, size, timeout, &self.backends);
@@ -258,9 +263,14 @@ impl Run {
             self.backends.send_replace(Vec::new());
             self.shared.spend_wal_since(before).await?;
             Ok(outcome)
-        })
-        .instrument(span.clone())
-        .await;
+        });
+        let bounded = async {
+            tokio::select! {
+                outcome = done => outcome,
+                never = Box::pin(cancel_after(timeout + timeout.min(CANCEL_AFTER), &shared, &backends)) => match never {},
+            }
+        };
+        let outcome = answered(timeout + ANSWER_WITHIN, bounded).instrument(span.clone()).await;
         match &outcome {
             Ok(outcome) => span.record("rows", outcome.changed),
             Err(error) => span.record("otel.status_code", "ERROR").record("error", tracing::field::display(error)),
@@ -509,6 +519,26 @@ impl Run {
             took: self.started.elapsed(),
             note,
         }
+    }
+}
+
+/// Cancels whatever the server processes of a batch are at, after a while and again and again: the chore is told as if a single
+/// statement had taken too long.
+async fn cancel_after(within: Duration, shared: &Shared, backends: &watch::Receiver<Vec<i32>>) -> Infallible {
+    tokio::time::sleep(within).await;
+    loop {
+        let pids = backends.borrow().clone();
+        let cancelled = answered(ANSWER_WITHIN, async {
+            let mut tx = shared.database.read().await?;
+            for pid in pids {
+                store::cancel_backend(&mut tx, pid).await?;
+            }
+            Ok(tx.commit().await?)
+        });
+        if let Err(error) = cancelled.await {
+            tracing::debug!(error = %error, "Could not cancel a batch");
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -25,14 +25,27 @@ impl Erase {
             return Ok(0);
         };
         let horizon = last.horizon;
-        let mut unlinked = Unlinked::after(found.iter().map(|link| &link.writers));
         self.progress.after_late = (horizon, last.id);
+        let (found, lost): (Vec<LateLink>, Vec<LateLink>) = found.into_iter().partition(|link| link.here);
+        if !lost.is_empty() {
+            // Whoever was under way then has ended with the old cluster, and nothing tells their rows from those that came later.
+            let ids: Vec<i64> = lost.iter().map(|link| link.id).collect();
+            store::late::forget(batch.connection(), &ids).await?;
+            tracing::warn!(
+                policy = self.policy,
+                subjects = ids.len(),
+                "Links of erased subjects came with a restored dump: rows that came late behind them are not looked for"
+            );
+        }
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let mut unlinked = Unlinked::after(found.iter().map(|link| &link.writers));
         let (roots, opened) = late::open(&self.key, &self.policy, &self.compiled.tree, &found);
         let connection = batch.connection();
         rows::savepoint(connection).await?;
         match self.take_late(connection, roots, (horizon, &mut unlinked)).await {
             Ok(taken) => {
-                self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
                 store::late::forget(connection, &opened).await?;
                 self.record_late(batch, &found, &opened, taken).await
@@ -73,6 +86,7 @@ impl Erase {
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &[]).await?;
         }
+        self.compiled.tree.path.settle(connection).await?;
         Ok(taken)
     }
 

@@ -55,26 +55,41 @@ struct Erase {
     /// What fired for rows of the tree's tables when it was read; deletions that are opened later are left to the next run.
     fences: Fences,
     progress: Progress,
-    /// A single subject took longer than a statement may: the next batch takes it in parts.
+    /// A single subject took longer than a batch may: the next batch takes it in parts.
     slow: Option<Candidate>,
-    /// How many rows a part may take.
+    /// How many rows a part may take, and how many the last one had taken when its time was over.
     part_rows: u64,
-    parting: bool,
-    /// The last part took longer than a statement may, which is still to be said.
+    part_took: u64,
+    /// The last part took longer than a batch may, which is still to be said.
     too_long: bool,
-    attempting: Option<Candidate>,
+    /// Whoever is alone in the batch, and what is done about them: what becomes of it is about nobody else.
+    alone: Option<(Candidate, Stage)>,
+    /// Whoever was alone in a batch that came to nothing, and why, which is still to be said.
+    blamed: Option<(Candidate, String)>,
+    /// So many are chosen at most, until who it is about is alone.
+    most: u64,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
     /// How many rows a subject had in the batch before: how many subjects one transaction may take.
     rows_each: f64,
-    /// Where the run was before the batch chose.
+    /// Where the run was before the batch chose, and how many it chose.
     chosen_after: Place,
+    chosen: u64,
     /// Whoever waits by what this run has found: where it goes back, they are not met again.
     waiting: BTreeSet<Uuid>,
     /// The batch took fewer than it had chosen.
     short: bool,
     /// Another batch is under way beside it.
     paired: bool,
+}
+
+/// How a subject is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Whole,
+    /// Too large or too slow for that; it is looked at before its rows go in parts.
+    Look,
+    Part,
 }
 
 /// How far a run has come.
@@ -132,31 +147,71 @@ impl Erase {
             progress: Progress::default(),
             slow: None,
             part_rows: LARGE,
-            parting: false,
+            part_took: 0,
             too_long: false,
-            attempting: None,
+            alone: None,
+            blamed: None,
+            most: u64::MAX,
             held: Vec::new(),
             rows_each: 1.0,
             chosen_after: None,
+            chosen: 0,
             waiting: BTreeSet::new(),
             short: false,
             paired: false,
         }
     }
 
-    /// A statement took longer than it may: whoever was alone in it goes in parts, and parts are smaller.
+    /// A batch took longer than it may: whoever was alone in it goes in parts, and parts are smaller.
     fn took_too_long(&mut self) {
-        self.slow = self.attempting.take();
-        if std::mem::take(&mut self.parting) {
-            self.part_rows = (self.part_rows / 8).max(1);
-            self.too_long = true;
+        match self.alone.take() {
+            None => self.fewer(),
+            Some((one, Stage::Whole)) => self.slow = Some(one),
+            Some((_, Stage::Part)) if self.part_rows > 1 => {
+                let fewer = match std::mem::take(&mut self.part_took) {
+                    0 => self.part_rows / 8,
+                    took => (self.part_rows / 8).min(took / 2),
+                };
+                self.part_rows = fewer.max(1);
+                self.too_long = true;
+            }
+            Some((one, stage)) => {
+                let what = if stage == Stage::Look { "to look at all that hangs on it" } else { "a single row of it" };
+                self.blamed = Some((one, format!("{what} takes longer than a batch may (`batch`, `timeout`)")));
+            }
         }
+    }
+
+    /// A row raised an error outside of any attempt. Whether the next batches find out whose it is.
+    fn raised(&mut self, error: &Error) -> bool {
+        match self.alone.take() {
+            Some((one, _)) => self.blamed = Some((one, error.to_string())),
+            None if self.chosen > 1 => self.fewer(),
+            None => return false,
+        }
+        true
+    }
+
+    fn fewer(&mut self) {
+        self.most = (self.chosen / 8).max(1);
+    }
+
+    /// Whoever is to blame for a batch that came to nothing is told, and passed by.
+    async fn blame(&mut self, connection: &mut PgConnection, (one, why): (Candidate, String)) -> Result<()> {
+        let mut found = store::open_among(connection, &self.policy, &[&one.subject_id]).await?;
+        found.retain(|found| found.id == one.id);
+        for one in found {
+            let now = store::snapshots::clock(connection).await?;
+            self.waiting.insert(one.id);
+            self.note_failure(connection, (&one, now), &Error::failed(&why)).await?;
+        }
+        Ok(())
     }
 
     /// What comes first in every transaction: the gate, the bounds, and a look whether the tables are what they were.
     async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
-        self.attempting = None;
-        self.parting = false;
+        self.alone = None;
+        self.chosen = 0;
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
@@ -166,7 +221,23 @@ impl Erase {
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         self.enter(batch).await?;
+        let outcome = self.go_on(batch).await?;
+        self.settle(batch).await?;
+        Ok(outcome)
+    }
+
+    /// What triggers put off to the end of the transaction happens as they know it.
+    async fn settle(&self, batch: &mut Batch) -> Result<()> {
+        self.compiled.tree.path.settle(batch.connection()).await
+    }
+
+    async fn go_on(&mut self, batch: &mut Batch) -> Result<Outcome> {
+        if let Some(blamed) = self.blamed.take() {
+            self.blame(batch.connection(), blamed).await?;
+            return Ok(Outcome { changed: 0, more: true });
+        }
         if let Some(slow) = self.slow.take() {
+            self.alone = Some((slow.clone(), Stage::Look));
             let mut found = store::open_among(batch.connection(), &self.policy, &[&slow.subject_id]).await?;
             found.retain(|found| found.id == slow.id);
             let ready = self.lock(batch, found).await?;
@@ -200,7 +271,11 @@ impl Erase {
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         rows::lock_tables(connection, &self.compiled.tree).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        match store::fences(connection, &self.compiled.tree).await?.word == self.fences.word {
+        let fences = store::fences(connection, &self.compiled.tree).await?;
+        if fences.kept_by != self.fences.kept_by {
+            return Err(Error::superseded("a policy that may keep rows of its subjects was changed"));
+        }
+        match fences.word == self.fences.word {
             true => Ok(()),
             false => Err(Error::refused("foreign keys, triggers or rules of its tables changed during the run")
                 .with_hint("the next run looks at them again; `ebb plan` shows them")),
@@ -210,7 +285,7 @@ impl Erase {
     /// Locks the next due deletions, as many as are expected to fit, and passes them.
     async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
-        let size = batch.size.min(fit as u64).max(1);
+        let size = batch.size.min(fit as u64).min(self.most).max(1);
         let mut found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.chosen_after = self.progress.after;
@@ -219,6 +294,10 @@ impl Erase {
             self.progress.after = Some((last.due_at, last.id));
         }
         found.retain(|found| !self.waiting.contains(&found.id));
+        self.chosen = found.len() as u64;
+        if let [one] = found.as_slice() {
+            self.alone = Some((one.clone(), Stage::Whole));
+        }
         Ok(found)
     }
 
@@ -241,7 +320,9 @@ impl Erase {
         let chosen = fits.len();
         let ready = self.together(batch, fits).await?;
         let ready = self.bounded(batch, ready, chosen).await?;
-        self.erase(batch, ready).await
+        let erased = self.erase(batch, ready).await?;
+        self.most = self.most.saturating_mul(2);
+        Ok(erased)
     }
 
     /// Of subjects some of whom joined those that were chosen, as many as one transaction may take. Whoever hangs together with
@@ -310,8 +391,8 @@ impl Erase {
             if some.is_empty() {
                 continue;
             }
-            if some.len() == 1 || batch.size == 1 {
-                self.attempting = Some(some[0].candidate.clone());
+            if self.alone.is_none() && (some.len() == 1 || batch.size == 1) {
+                self.alone = Some((some[0].candidate.clone(), Stage::Whole));
             }
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
@@ -336,7 +417,7 @@ impl Erase {
                 }
             }
         }
-        self.attempting = None;
+        self.alone = None;
         self.record(batch, done).await
     }
 
@@ -358,14 +439,23 @@ impl Erase {
                 self.progress.skipped += 1;
                 continue;
             }
-            let failed = store::note_failure(connection, id, &error.to_string(), ATTEMPTS).await?;
-            // What the server says may name the subject: it is in the deletion, until that is erased.
-            let sqlstate = error.sqlstate();
-            tracing::warn!(policy = self.policy, deletion = %id, sqlstate, stuck = failed, "A subject could not be erased");
-            self.progress.failed += 1;
-            self.note_attempt(connection, &one.candidate.subject_id, one.look.now).await?;
+            self.note_failure(connection, (&one.candidate, one.look.now), error).await?;
         }
         Ok(())
+    }
+
+    async fn note_failure(
+        &mut self,
+        connection: &mut PgConnection,
+        (one, now): (&Candidate, Moment),
+        error: &Error,
+    ) -> Result<()> {
+        let failed = store::note_failure(connection, one.id, &error.to_string(), ATTEMPTS).await?;
+        // What the server says may name the subject: it is in the deletion, until that is erased.
+        let sqlstate = error.sqlstate();
+        tracing::warn!(policy = self.policy, deletion = %one.id, sqlstate, stuck = failed, "A subject could not be erased");
+        self.progress.failed += 1;
+        self.note_attempt(connection, &one.subject_id, now).await
     }
 
     /// Mirrors that an attempt was made, where the policy names a column for it; what stands in its way may stand there too.
@@ -375,9 +465,13 @@ impl Erase {
         rows::savepoint(connection).await?;
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
         let noted = rows::set_mirror(connection, &self.compiled.root, column, now, &ids).await;
-        if noted.is_ok() {
-            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        }
+        let noted = match noted {
+            Ok(()) => {
+                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+                self.compiled.root.path.settle(connection).await
+            }
+            noted => noted,
+        };
         rows::end_savepoint(connection, noted.is_ok()).await
     }
 
@@ -394,8 +488,10 @@ impl Erase {
         }
         let mut unlinked = Unlinked::of(ready);
         let mut taken = self.remove(connection, tree, &doomed, &mut unlinked).await?;
-        self.nothing_left(connection, ready, &doomed).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        // What triggers put off to the end happens before the look at what is left.
+        tree.path.settle(connection).await?;
+        self.nothing_left(connection, ready, &doomed).await?;
         let deletions: Vec<Uuid> = ready.iter().map(|ready| ready.candidate.id).collect();
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &deletions).await?;
@@ -416,7 +512,6 @@ impl Erase {
         for (subject, cancelled) in store::forget_events(connection, &self.policy, &ids).await? {
             gone[subject as usize].cancelled = cancelled;
         }
-        tree.path.settle(connection).await?;
         rows::end_savepoint(connection, true).await?;
         for row in taken.copied() {
             gone[row.subject as usize].copied.push(row);
@@ -514,6 +609,7 @@ impl Erase {
     /// Where triggers run for rows that go: none of them kept one, or put one back.
     async fn nothing_left(&self, connection: &mut PgConnection, ready: &[Ready], doomed: &[Doomed]) -> Result<()> {
         let tree = &self.compiled.tree;
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
         if !tree.nodes[0].triggers.is_empty() {
             let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
             if !rows::existing(connection, &self.compiled.root, &ids).await?.is_empty() {
@@ -529,7 +625,7 @@ impl Erase {
                 }
             }
         }
-        Ok(())
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await
     }
 
     fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {

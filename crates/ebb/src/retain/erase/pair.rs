@@ -48,7 +48,7 @@ impl Pair {
         one.enter(first).await?;
         let chosen = one.choose(first).await?;
         other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
-        other.rows_each = one.rows_each;
+        (other.rows_each, other.most) = (one.rows_each, one.most);
         let last = one.progress.due_done;
         let beside = async {
             if last {
@@ -63,7 +63,7 @@ impl Pair {
             (Ok(changed), Ok(beside)) => (changed, beside),
             (Err(error), _) => return Err(error),
             (_, Err(error)) => {
-                one.attempting = other.attempting.take();
+                (one.alone, one.chosen) = (other.alone.take(), other.chosen);
                 return Err(error);
             }
         };
@@ -74,6 +74,7 @@ impl Pair {
         one.progress.subjects += other.progress.subjects;
         one.progress.skipped += other.progress.skipped;
         one.progress.failed += other.progress.failed;
+        tokio::try_join!(one.settle(first), other.settle(second))?;
         let more = one.more();
         Ok([Outcome { changed, more }, Outcome { changed: beside, more }])
     }
@@ -116,6 +117,7 @@ impl Chore for Pair {
                 Recovery::Smaller
             }
             _ if error.is_contended() => Recovery::Smaller,
+            _ if error.is_of_a_row() && self.one.raised(error) => Recovery::Again,
             _ => Recovery::GiveUp,
         }
     }

@@ -13,7 +13,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::unlink::Unlinked;
-use super::{Erase, LARGE, Ready, kept, roots};
+use super::{Erase, LARGE, Ready, Stage, kept, roots};
 use crate::Result;
 use crate::retain::snapshot::Gone;
 use crate::retain::store::rows::{self, Doomed, Taken};
@@ -63,7 +63,11 @@ impl Part {
 
     /// So many rows may go in the same transaction, however many of them are the subjects' own.
     pub(super) fn has_room_for(&self, rows: usize) -> bool {
-        self.most - self.budget + rows as u64 <= self.rows
+        self.took() + rows as u64 <= self.rows
+    }
+
+    fn took(&self) -> u64 {
+        self.most - self.budget
     }
 
     /// Nothing was done in it yet.
@@ -75,13 +79,14 @@ impl Part {
 impl Erase {
     /// A part of a subject that is too large for one transaction, or its end.
     pub(super) async fn part(&mut self, batch: &mut Batch) -> Result<u64> {
-        let (after, some) = (self.progress.after_large, batch.size.max(1));
+        let (after, some) = (self.progress.after_large, batch.size.min(self.most).max(1));
         let mut found = store::claimed(batch.connection(), &self.policy, after, some).await?;
         let others = found.split_off(found.len().min(1));
         let Some(id) = found.first().map(|candidate| candidate.id) else {
             self.progress.large_done = true;
             return Ok(0);
         };
+        self.alone = found.first().map(|one| (one.clone(), Stage::Look));
         let ready = self.lock(batch, found).await?;
         let group = self.together(batch, ready).await?;
         if !group.iter().any(|ready| ready.candidate.id == id) {
@@ -97,14 +102,12 @@ impl Erase {
         }
         let connection = batch.connection();
         if std::mem::take(&mut self.too_long) {
-            let why = format!(
-                "a part of it took longer than a statement may; parts have at most {} rows now",
-                self.part_rows
-            );
+            let why =
+                format!("a part of it took longer than a batch may; parts have at most {} rows now", self.part_rows);
             self.note_slow(connection, &group, Some(why)).await?;
             return Ok(0);
         }
-        self.parting = true;
+        self.alone = self.alone.take().map(|(one, _)| (one, Stage::Part));
         let mut part = Part::of(&group, self.part_rows, self.copier.is_some());
         for ready in &group {
             let id = &ready.candidate.subject_id;
@@ -117,10 +120,8 @@ impl Erase {
         rows::savepoint(connection).await?;
         let top = roots(&group, self.compiled.tree.nodes[0].read.len());
         rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        match self.empty(connection, &top, &mut part).await {
+        match self.settled(connection, &top, &mut part).await {
             Ok(emptied) => {
-                rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-                self.compiled.tree.path.settle(connection).await?;
                 rows::end_savepoint(connection, true).await?;
                 self.note_slow(connection, &group, None).await?;
                 let rows = self.count_part(connection, &group, part).await?;
@@ -135,7 +136,10 @@ impl Erase {
                 self.progress.after_large = (self.progress.subjects == before).then_some(id);
                 Ok(rows + rest)
             }
-            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
+            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
+                self.part_took = part.took();
+                Err(error)
+            }
             Err(error) => {
                 rows::end_savepoint(connection, false).await?;
                 self.note_trouble(connection, &group, &error).await?;
@@ -158,6 +162,7 @@ impl Erase {
     /// hung on each other leaves many.
     async fn small_ones(&mut self, batch: &mut Batch, mut small: Vec<Ready>, others: Vec<Candidate>) -> Result<u64> {
         small.extend(self.lock(batch, others).await?);
+        (self.alone, self.chosen) = (None, small.len() as u64);
         loop {
             let along = self.others(batch.connection(), &small).await?;
             let positions: BTreeSet<usize> = along.into_iter().map(|other| other.at).collect();
@@ -215,6 +220,14 @@ impl Erase {
             }
         }
         Ok(group)
+    }
+
+    /// Takes the part, with all that triggers put off until it is complete.
+    async fn settled(&self, connection: &mut PgConnection, top: &Doomed, part: &mut Part) -> Result<bool> {
+        let emptied = self.empty(connection, top, part).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        self.compiled.tree.path.settle(connection).await?;
+        Ok(emptied)
     }
 
     /// Empties, within the budget, what hangs on the subjects. Whether nothing is left but what goes with their own rows.

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Writers;
+use super::{Writers, rows};
 use crate::audit::Moment;
 use crate::{Result, sql};
 
@@ -19,6 +19,8 @@ pub(crate) struct LateLink {
     pub(crate) tenant: Option<String>,
     /// What time it is.
     pub(crate) now: Moment,
+    /// Its horizon is of this cluster.
+    pub(crate) here: bool,
 }
 
 pub(crate) async fn add(
@@ -27,10 +29,14 @@ pub(crate) async fn add(
     deletions: &[Uuid],
     sealed: &[Vec<u8>],
 ) -> Result<()> {
-    if !deletions.is_empty() {
-        sql!("add_late").bind(policy).bind(deletions).bind(sealed).execute(connection).await?;
+    if deletions.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    rows::apart(connection).await?;
+    let added: Vec<i64> =
+        sql!("add_late" scalar i64).bind(policy).bind(deletions).bind(sealed).fetch_all(&mut *connection).await?;
+    sql!("put_horizon").bind(added).execute(&mut *connection).await?;
+    rows::end_apart(connection).await
 }
 
 /// How far a run has come: horizon and id.

@@ -260,10 +260,12 @@ pub(crate) async fn still_about(connection: &mut PgConnection, policy: &str, tab
     Ok(sql!("still_about" scalar String).bind(policy).bind(table).fetch_optional(connection).await?)
 }
 
-/// What fires when rows of a tree's tables go, as one word, and when that was so.
+/// What fires when rows of a tree's tables go, as one word, what policies keep rows, and when that was so.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Fences {
     pub(crate) word: String,
+    /// The policies that keep rows, as one word.
+    pub(crate) kept_by: String,
     pub(crate) at: Moment,
 }
 

@@ -97,13 +97,18 @@ impl<'a> Builder<'a> {
                         Some(key) if key.on_delete == OnDelete::SetNull => "ON DELETE SET NULL",
                         _ => "its action",
                     };
-                    let not_null = |name: &&String| found.column(name).is_some_and(|column| column.not_null);
+                    let fixed = |name: &String| found.column(name).is_some_and(|column| column.fixed);
+                    let not_null =
+                        |name: &&String| found.column(name).is_some_and(|column| column.not_null || column.fixed);
                     let not_null: Vec<&String> = columns.iter().filter(not_null).collect();
                     let list = not_null.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
                     let why = if full { " (MATCH FULL: all columns, or none)" } else { "" };
                     let message = format!("{by} would set {list} to null, and the column does not allow it{why}");
-                    let fix = not_null.first().map(|name| {
-                        format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(name.as_str()))
+                    let fix = not_null.first().map(|name| match fixed(name) {
+                        true => "its type or what it is generated from says so: delete the rows, or let the column be another".to_owned(),
+                        false => {
+                            format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(name.as_str()))
+                        }
                     });
                     self.refuse(&relation, message, fix);
                 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use self::order::Walk;
-use super::graph::{ForeignKey, Graph, GraphTable, OnDelete};
+use super::graph::{Collation, ForeignKey, Graph, GraphTable, OnDelete};
 use super::keeper::Keeper;
 use super::store::rows::{Path, Rows};
 use crate::pg::{Ident, Operators, Relation};
@@ -364,6 +364,22 @@ impl<'a> Builder<'a> {
         if self.declared(key) {
             return Ok(());
         }
+        if key.temporal {
+            let message = format!(
+                "foreign key {} is over periods: which rows belong to a subject is not told by equal values",
+                key.name
+            );
+            let fix = "DROP CONSTRAINT, and name the other columns in children, with references";
+            self.refuse(&child, message, Some(fix.into()));
+        }
+        if !key.enforced {
+            let message = format!(
+                "foreign key {} is not enforced: rows that somebody adds while a subject is erased stay",
+                key.name
+            );
+            let fix = format!("ALTER TABLE {child} ALTER CONSTRAINT {} ENFORCED", Ident::new(&key.name));
+            self.findings.push(Finding { refuses: false, table: child.label(), message, fix: Some(fix) });
+        }
         if !key.missing_in.is_empty() {
             let lacking = key.missing_in.join(", ");
             let message =
@@ -425,13 +441,16 @@ impl<'a> Builder<'a> {
     }
 
     fn operators(&self, child: (u32, &[String]), parent: (u32, &[String])) -> Result<Vec<Operators>> {
-        let own = |(table, names): (u32, &[String])| -> Result<Vec<Operators>> {
+        let own = |(table, names): (u32, &[String])| -> Result<Vec<(Operators, Collation)>> {
             let table = self.table(table)?;
-            let of =
-                |name: &String| table.column(name).map_or_else(Operators::built_in, |found| found.operators.clone());
+            let of = |name: &String| {
+                let found = table.column(name).map(|found| (found.operators.clone(), found.collation.clone()));
+                found.unwrap_or_else(|| (Operators::built_in(), Collation::default()))
+            };
             Ok(names.iter().map(of).collect())
         };
-        Ok(own(child)?.iter().zip(own(parent)?).map(|(one, other)| one.with(&other)).collect())
+        let pairs = own(child)?.into_iter().zip(own(parent)?);
+        Ok(pairs.map(|((one, own), (other, theirs))| one.with(&other).collated(own.beside(&theirs))).collect())
     }
 
     fn named(&self, key: &ForeignKey) -> Option<(usize, &'a Child)> {

@@ -29,7 +29,8 @@ impl Tree {
         let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
         tables.sort();
         edges.sort();
-        Shape { tables, edges }
+        let key = self.nodes[0].key.iter().map(|column| column.name.as_str().to_owned()).collect();
+        Shape { tables, edges, key }
     }
 
     /// What an edge is called, whatever becomes of its rows.
@@ -59,6 +60,9 @@ pub struct Shape {
     pub tables: Vec<ShapeTable>,
     /// Every edge, with its action.
     pub edges: Vec<ShapeEdge>,
+    /// The columns that subjects are known by; none where that was not written down yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<String>,
 }
 
 /// A table of a tree.
@@ -111,6 +115,10 @@ impl Shape {
     /// What another shape has more, less or otherwise, in words.
     pub(crate) fn differences(&self, now: &Shape) -> Vec<String> {
         let mut said = Vec::new();
+        if !self.key.is_empty() && self.key != now.key {
+            let (one, other) = (now.key.join(", "), self.key.join(", "));
+            said.push(format!("subjects are known by {one}; open deletions and holds name them by {other}"));
+        }
         // That rows stay for longer needs nobody's consent; that they do not any more does.
         let fewer = |edge: &ShapeEdge| ShapeEdge { kept_by: None, ..edge.clone() };
         let known = |edge: &&ShapeEdge| self.edges.contains(edge) || self.edges.contains(&fewer(edge));

@@ -112,3 +112,25 @@ async fn nor_where_only_some_partitions_have_the_foreign_key() {
         ("2,3", "2,2,2,2,2,2,2,2,3,3,3,3")
     );
 }
+
+#[tokio::test]
+async fn whoever_rows_are_given_to_is_named_before_it_goes_itself() {
+    let ebb = Ebb::with(BLOG).await;
+    let said = async |config: &str| {
+        ebb.apply(config).await;
+        let plan = ebb.engine.plan(&[]).await.unwrap();
+        let of_posts = plan.trees[0].findings.iter().filter(|found| found.table == "public.posts");
+        of_posts
+            .map(|found| format!("{} ({})", found.message, found.fix.as_deref().unwrap_or_default()))
+            .collect::<Vec<_>>()
+    };
+    let ghost = posts("\"anonymize\", set = { user_id = \"0\" }");
+    let told = said(&ghost).await;
+    assert!(told[0].contains("given to a row of public.users by user_id that is a subject itself"), "{told:?}");
+    assert!(told[0].contains("ebb hold users 0 --reason"), "{told:?}");
+    ebb.db.execute("SELECT ebb.place_hold('users', '0', 'the ghost')").await;
+    assert_eq!(said(&ghost).await, [""; 0]);
+    let told = said(&posts("\"anonymize\", set = { user_id = \"-1\" }")).await;
+    assert!(told[0].contains("given to a row of public.users by user_id that is not there"), "{told:?}");
+    assert_eq!(said(&posts("\"anonymize\", set = { user_id = \"greatest(user_id, 2)\" }")).await, [""; 0]);
+}

@@ -2,7 +2,7 @@
 //! is added afterwards stays.
 
 use super::{found_in_ebb, users};
-use crate::harness::{Ebb, execute};
+use crate::harness::{Ebb, SOON, execute, run_once};
 
 const TABLES: &str = "
     CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
@@ -84,4 +84,56 @@ async fn an_address_that_somebody_registered_again_is_left_alone() {
     ebb_testkit::eventually(std::time::Duration::from_secs(120), done).await;
     assert_eq!(ebb.list("id", "guest_orders").await, "2,3");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'erase_late'").await, 0);
+}
+
+#[tokio::test]
+async fn whoever_began_while_a_subject_went_is_waited_for_too() {
+    let ebb = Ebb::with(TABLES).await;
+    // The batch waits at the end of its work for as long as this test wants.
+    ebb.db
+        .execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 SET LOCAL lock_timeout = 0; PERFORM pg_advisory_xact_lock(45); RETURN NULL; END $$;
+             CREATE TRIGGER wait AFTER DELETE ON users FOR EACH ROW EXECUTE FUNCTION wait()",
+        )
+        .await;
+    ebb.apply(&users(LINKS)).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    let (mut latch, mut shop) = (ebb.client().await, ebb.client().await);
+    execute(&mut latch, "SELECT pg_advisory_lock(45)").await;
+    let engine = ebb.engine.clone();
+    let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
+    ebb.until("EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')")
+        .await;
+    // The newest transaction of the server: nobody with a higher number has ended yet.
+    execute(&mut shop, "BEGIN; INSERT INTO guest_orders VALUES (3, 'budi@example.test', '')").await;
+    execute(&mut latch, "SELECT pg_advisory_unlock(45)").await;
+    run.await.unwrap().unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.late_link").await, 1, "it has not ended yet");
+    execute(&mut shop, "COMMIT").await;
+    ebb.db.execute("INSERT INTO guest_orders VALUES (4, 'budi@example.test', 'later')").await;
+    ebb_testkit::eventually(SOON, || looked(&ebb)).await;
+    assert_eq!(ebb.list("id", "guest_orders").await, "2,4");
+}
+
+/// Runs once; whether no link is left to be looked at.
+async fn looked(ebb: &Ebb) -> bool {
+    ebb.once("users").await;
+    ebb.db.scalar::<bool>("SELECT NOT EXISTS (SELECT FROM ebb.late_link)").await
+}
+
+#[tokio::test]
+async fn a_link_that_came_with_a_restored_dump_is_forgotten_and_nothing_goes_by_it() {
+    for horizon in ["1000000000000", "5"] {
+        let ebb = Ebb::with(TABLES).await;
+        let mut shop = erase_budi_while_somebody_orders(&ebb).await;
+        execute(&mut shop, "COMMIT").await;
+        // As in another cluster, where transactions have other numbers.
+        ebb.db.execute(&format!("UPDATE ebb.late_link SET horizon = {horizon}")).await;
+        assert!(looked(&ebb).await, "{horizon}");
+        assert_eq!(ebb.list("id", "guest_orders").await, "2,3");
+        assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'erase_late'").await, 0);
+    }
 }

@@ -5,7 +5,7 @@ use ebb::retain::{OverrideChange, TenantTerms, set_override, show};
 use ebb::spine::Status;
 
 use super::users;
-use crate::harness::Ebb;
+use crate::harness::{Ebb, execute, run_once, wanted};
 
 const TABLES: &str = "
     CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
@@ -172,4 +172,39 @@ async fn a_policy_over_one_partition_keeps_the_rows_of_that_one() {
     due(&ebb).await;
     ebb.once("users").await;
     assert_eq!((ebb.list("id", "users").await, ebb.list("id", "pay").await), (String::new(), "1".into()));
+}
+
+#[tokio::test]
+async fn a_policy_that_comes_while_another_erases_keeps_its_rows_from_then_on() {
+    let ebb = Ebb::with(&format!(
+        "{TABLES}; DELETE FROM orders WHERE id NOT IN (1, 6);
+         CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             SET LOCAL lock_timeout = 0; PERFORM pg_advisory_xact_lock(46); RETURN NULL; END $$;
+         CREATE TRIGGER wait AFTER DELETE ON users FOR EACH ROW EXECUTE FUNCTION wait()"
+    ))
+    .await;
+    let users = users("batch = { rows = 1, pause = \"0s\" }");
+    ebb.apply(&users).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2')").await;
+    due(&ebb).await;
+    ebb.db.execute("UPDATE users SET deleted_at = deleted_at - interval '91 days' WHERE id = 2").await;
+    let mut latch = ebb.client().await;
+    execute(&mut latch, "SELECT pg_advisory_lock(46)").await;
+    let engine = ebb.engine.clone();
+    let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
+    let waits = "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event";
+    ebb.until(&format!("{waits} = 'advisory')")).await;
+    // Whoever changes policies may have to wait for the batch that is at work.
+    let policy = orders("3650d", "floor = \"3650d\"\nbasis = \"tax\"");
+    let (engine, config) = (ebb.engine.clone(), format!("{policy}{users}"));
+    let apply = tokio::spawn(async move { engine.apply(&wanted(&config)?, false, "test").await });
+    ebb.until(&format!("{waits} <> 'advisory') OR EXISTS (SELECT FROM ebb.policy WHERE name = 'orders')")).await;
+    execute(&mut latch, "SELECT pg_advisory_unlock(46)").await;
+    apply.await.unwrap().unwrap();
+    run.await.unwrap().unwrap();
+    // One of the two went before; the order of the other stays.
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders").await, 1);
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders WHERE user_id IS NULL").await, 1);
 }

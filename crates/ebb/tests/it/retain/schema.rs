@@ -256,3 +256,83 @@ async fn keys_of_every_kind_name_subjects() {
         assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM users").await, 0, "{key}");
     }
 }
+
+#[tokio::test]
+async fn columns_that_compare_texts_in_different_ways_are_followed_as_the_server_does() {
+    let ebb = Ebb::with(
+        "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+         CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE posts (slug text COLLATE \"C\" PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+         CREATE TABLE comments (id text COLLATE any_case PRIMARY KEY, post text COLLATE \"POSIX\" REFERENCES posts ON DELETE CASCADE);
+         CREATE TABLE likes (comment text REFERENCES comments ON DELETE CASCADE);
+         INSERT INTO users VALUES (1), (2); INSERT INTO posts VALUES ('a', 1), ('A', 2);
+         INSERT INTO comments VALUES ('x', 'a'), ('y', 'A'); INSERT INTO likes VALUES ('x'), ('X'), ('Y')",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.place_hold('users', '2', 'court')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await.as_str(), ebb.list("slug", "posts").await.as_str()), ("2", "A"));
+    assert_eq!((ebb.list("id", "comments").await.as_str(), ebb.list("comment", "likes").await.as_str()), ("y", "Y"));
+    assert_eq!(ebb.erased().await, (1, 5));
+}
+
+#[tokio::test]
+async fn a_column_that_can_never_be_null_is_named_before_it_is_to_be() {
+    for column in ["bigint GENERATED ALWAYS AS (id / 10) STORED", "owner"] {
+        let ebb = Ebb::with(&format!(
+            "CREATE DOMAIN owner AS bigint NOT NULL; CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+             CREATE TABLE posts (id bigint PRIMARY KEY, user_id {column} REFERENCES users)"
+        ))
+        .await;
+        let children = "children = [{ table = \"posts\", column = \"user_id\", action = \"nullify\" }]";
+        let plan = ebb.engine.plan(&wanted(&users(children)).unwrap()).await.unwrap();
+        let refused: Vec<&str> =
+            plan.trees[0].findings.iter().filter(|found| found.refuses).map(|found| found.message.as_str()).collect();
+        assert_eq!(refused, ["its action would set user_id to null, and the column does not allow it"], "{column}");
+    }
+}
+
+#[tokio::test]
+async fn functions_that_an_expression_calls_find_what_they_name() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE FUNCTION salt() RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'salt' $$;
+         CREATE FUNCTION anonymous(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT salt() || length($1) $$;
+         CREATE TABLE posts (user_id bigint REFERENCES users, name text);
+         INSERT INTO users VALUES (1); INSERT INTO posts VALUES (1, 'pii')",
+    )
+    .await;
+    let set = "set = { user_id = \"null\", name = \"anonymous(name)\" }";
+    ebb.apply(&users(&format!(
+        "children = [{{ table = \"posts\", column = \"user_id\", action = \"anonymize\", {set} }}]"
+    )))
+    .await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await.as_str(), ebb.list("name", "posts").await.as_str()), ("", "salt3"));
+}
+
+#[tokio::test]
+async fn subjects_that_are_known_by_another_key_stop_the_policy() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, ref bigint UNIQUE NOT NULL, deleted_at timestamptz);
+         INSERT INTO users VALUES (1, 11), (2, 12)",
+    )
+    .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    // Nobody has the number 1 by this key: its deletion would end as that of somebody who is gone.
+    ebb.db.execute("ALTER TABLE users DROP CONSTRAINT users_pkey").await;
+    let run = ebb.once("users").await.runs.remove(0);
+    let note = run.note.unwrap_or_default();
+    assert!(note.contains("subjects are known by ref; open deletions and holds name them by id"), "{note}");
+    assert_eq!((ebb.state("1").await.as_str(), ebb.list("id", "users").await.as_str()), ("pending", "1,2"));
+    ebb.db.execute("ALTER TABLE users ADD PRIMARY KEY (id)").await;
+    ebb.apply(&users("")).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "2");
+}

@@ -1,6 +1,7 @@
 //! A subject's id: its key as text, or a JSON array of texts where the key has several columns.
 
 use super::{Doomed, Root};
+use crate::pg::Ident;
 use crate::retain::tree::Column;
 use crate::{Error, Result};
 
@@ -39,6 +40,13 @@ pub(crate) fn id_parts(id: &str, columns: usize) -> Result<Vec<Option<String>>> 
         return Err(Error::usage(format!("{id:?} has {} parts, and the key {columns} columns", parts.len())));
     }
     Ok(parts.into_iter().map(Some).collect())
+}
+
+/// The id of a row of which these columns were read, where its whole key is among them.
+pub(crate) fn named_by(row: &[Option<String>], read: &[Column], key: &[Ident]) -> Option<String> {
+    let of = |name: &Ident| row[read.iter().position(|column| column.name == *name)?].clone();
+    let parts: Vec<Option<String>> = key.iter().map(|name| of(name).map(Some)).collect::<Option<_>>()?;
+    Some(id_text(&parts))
 }
 
 impl Root {

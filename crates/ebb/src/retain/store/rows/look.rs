@@ -2,9 +2,11 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
+use super::session::{end_savepoint, savepoint};
 use super::{Doomed, Root, RootRow, Rows, Standing, Values, among, bind, fetch, id_sql, join, pick, texts};
 use crate::Result;
 use crate::pg::{Ident, Relation};
+use crate::retain::compile::Set;
 use crate::retain::tree::{Column, Edge, Tree};
 
 /// Locks the subjects' own rows, passing by those that somebody holds. `ids` are the key's columns as texts.
@@ -364,4 +366,37 @@ pub(crate) async fn changed(
         of.push(row.try_get(0)?);
     }
     Ok(changed)
+}
+
+/// What an edge's rows refer to once they are set, where that is the same for all of them: a row of its parent with these columns
+/// and no others.
+pub(crate) async fn given(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    set: &Set,
+) -> Result<Option<Doomed>> {
+    let read = &tree.nodes[edge.parent].read;
+    let value = |name: &Ident| set.values.iter().find(|(column, _)| column == name).map(|(_, value)| value.as_str());
+    let Some(values) = edge.child_columns.iter().map(value).collect::<Option<Vec<&str>>>() else { return Ok(None) };
+    let values: Vec<String> = values.iter().map(|value| format!("({value})::text")).collect();
+    let sql = format!("SELECT ARRAY[{}]", values.join(", "));
+    savepoint(connection).await?;
+    let found = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *connection).await;
+    let found: Result<Vec<Option<String>>> = found.map_err(Into::into);
+    end_savepoint(connection, false).await?;
+    let texts = match found {
+        Err(error) if error.is_unavailable() => return Err(error),
+        // It depends on the row.
+        Err(_) => return Ok(None),
+        Ok(texts) if texts.contains(&None) => return Ok(None),
+        Ok(texts) => texts,
+    };
+    let value = |column: &Column| {
+        let at = edge.parent_columns.iter().position(|name| *name == column.name)?;
+        texts[at].clone()
+    };
+    let mut row = Doomed::with(read.len());
+    row.push(read.iter().map(value).collect(), 0);
+    Ok(Some(row))
 }

@@ -11,6 +11,10 @@ use crate::retain::tree::Tree;
 /// How long a batch waits for a row that somebody holds; the subject's turn comes again with the next run.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 
+/// Deferred constraints are checked now, and those of what follows again only when it is complete: without the second half they
+/// would be checked in the middle of it.
+const SETTLE: &str = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";
+
 /// Where names without a schema are looked up while a node is at work on users' tables. Invariant: what Ebb sends, people's
 /// expressions among it, is read where nobody can put anything but whom the schema or the table belongs to; triggers find
 /// what they always found.
@@ -42,25 +46,27 @@ impl Path {
         })
     }
 
-    /// Lets what was put off to the end of the transaction happen now, before a savepoint ends.
+    /// Lets what was put off to the end of the transaction happen now.
     pub(crate) async fn settle(&self, connection: &mut PgConnection) -> Result<()> {
-        if let Some(path) = &self.triggers {
-            let sql = format!(
-                "SET LOCAL search_path = {path}; SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL search_path = {}",
-                self.closed
-            );
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
-        }
+        let sql = match &self.triggers {
+            Some(path) => format!("SET LOCAL search_path = {path}; {SETTLE}; SET LOCAL search_path = {}", self.closed),
+            None => SETTLE.to_owned(),
+        };
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
         Ok(())
     }
 
     /// What follows every such statement.
     pub(super) async fn close(&self, connection: &mut PgConnection) -> Result<()> {
-        if self.triggers.is_some() {
-            sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL search_path = {}", self.closed)))
-                .execute(connection)
-                .await?;
+        match self.triggers {
+            Some(_) => self.enter(connection).await,
+            None => Ok(()),
         }
+    }
+
+    /// Lets what is sent from here on be read in it.
+    pub(crate) async fn enter(&self, connection: &mut PgConnection) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL search_path = {}", self.closed))).execute(connection).await?;
         Ok(())
     }
 }
@@ -94,10 +100,10 @@ pub(crate) async fn savepoint(connection: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// Ends the savepoint: with deferred constraints checked, or with everything since taken back.
+/// Ends the savepoint: what was done since is kept, which [`Path::settle`] has completed by then, or taken back.
 pub(crate) async fn end_savepoint(connection: &mut PgConnection, keep: bool) -> Result<()> {
     let sql = match keep {
-        true => "SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT ebb_subjects",
+        true => "RELEASE SAVEPOINT ebb_subjects",
         false => "ROLLBACK TO SAVEPOINT ebb_subjects; RELEASE SAVEPOINT ebb_subjects",
     };
     sqlx::raw_sql(sql).execute(connection).await?;

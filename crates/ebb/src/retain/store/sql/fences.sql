@@ -1,7 +1,10 @@
--- One word for what fires when rows of tables ($1) go or change: every trigger, those of foreign keys too, and every rule; and
--- what time it is, by the clock that deletions are opened with.
--- Index: pg_trigger_tgrelid_tgname_index, pg_rewrite_rel_rulename_index. Read only.
-SELECT COALESCE(md5(string_agg(concat_ws(' ', f.oid, f.enabled), ',' ORDER BY f.oid)), '') AS word, clock_timestamp() AS at
+-- One word for what fires when rows of tables ($1) go or change: every trigger, those of foreign keys too, and every rule; one for
+-- the policies that may keep rows; and what time it is, by the clock that deletions are opened with.
+-- Index: pg_trigger_tgrelid_tgname_index, pg_rewrite_rel_rulename_index, policy_pkey. Read only.
+SELECT COALESCE(md5(string_agg(concat_ws(' ', f.oid, f.enabled), ',' ORDER BY f.oid)), '') AS word,
+       (SELECT COALESCE(md5(string_agg(concat_ws(' ', p.name, p.version, p.enabled), ',' ORDER BY p.name)), '')
+        FROM ebb.policy p WHERE p.kind = 'retain') AS kept_by,
+       clock_timestamp() AS at
 FROM (SELECT t.oid, t.tgenabled AS enabled FROM pg_catalog.pg_trigger t WHERE t.tgrelid = ANY ($1::text[]::regclass[])
       UNION ALL
       SELECT r.oid, r.ev_enabled FROM pg_catalog.pg_rewrite r WHERE r.ev_class = ANY ($1::text[]::regclass[])) AS f

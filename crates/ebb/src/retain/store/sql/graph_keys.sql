@@ -13,6 +13,9 @@ SELECT c.conname::text AS name,
        c.confdeltype::text AS on_delete,
        c.condeferrable AS deferrable,
        c.confmatchtype = 'f' AS full,
+       -- Both from 18 on.
+       COALESCE((to_jsonb(c) ->> 'conperiod')::boolean, false) AS temporal,
+       COALESCE((to_jsonb(c) ->> 'conenforced')::boolean, true) AS enforced,
        ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY AS k (num, at)
              JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num ORDER BY k.at) AS child_columns,
        ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY AS k (num, at)

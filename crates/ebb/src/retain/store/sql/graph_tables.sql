@@ -62,6 +62,23 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
                  ORDER BY m.amname LIMIT 1), 'pg_catalog') END
              FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type at ON at.oid = a.atttypid
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS operators,
+       -- By which a column's texts are compared, where that is not the database's own, and whether it takes different ones for the same.
+       ARRAY(SELECT CASE WHEN l.collname <> 'default' THEN format('%I.%I', ln.nspname, l.collname) END FROM pg_catalog.pg_attribute a
+             LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_catalog.pg_namespace ln ON ln.oid = l.collnamespace
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS collations,
+       ARRAY(SELECT COALESCE(NOT l.collisdeterministic, false) FROM pg_catalog.pg_attribute a
+             LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS loose,
+       -- Generated, or of a domain that does not allow null.
+       ARRAY(SELECT a.attgenerated <> '' OR EXISTS (
+                 WITH RECURSIVE base AS (
+                     SELECT a.atttypid AS oid
+                     UNION ALL
+                     SELECT t.typbasetype FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid WHERE t.typtype = 'd'
+                 )
+                 SELECT FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid WHERE t.typnotnull)
+             FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS fixed,
        -- Triggers somebody wrote that fire when a row of the table or of a partition goes.
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
              WHERE NOT t.tgisinternal AND t.tgtype & 8 <> 0 AND t.tgenabled <> 'D'
