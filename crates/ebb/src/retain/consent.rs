@@ -216,7 +216,7 @@ async fn due_after(connection: &mut PgConnection, replaced: &[Replaced], wanted:
 }
 
 /// How many open deletions of a policy are due, and how many are by the terms that are wanted.
-async fn marked(connection: &mut PgConnection, wanted: &Retain) -> Result<(u64, u64)> {
+pub(super) async fn marked(connection: &mut PgConnection, wanted: &Retain) -> Result<(u64, u64)> {
     let floor = wanted.floor.unwrap_or(Term::seconds(0));
     let terms = (wanted.retention().to_interval(), floor.to_interval());
     let warning = wanted.subjects().and_then(|subjects| subjects.warning.as_ref());

@@ -43,6 +43,10 @@ pub(crate) struct Mark {
     apart: bool,
     /// Whether a row has been met whose table refuses what mirrors its deletion.
     care: Care,
+    /// Due times are to follow a changed policy.
+    follows: bool,
+    /// And nobody has held a deletion meanwhile.
+    renews: bool,
 }
 
 /// How many batches' rows are read at once. Where many rows were deleted at the same moment and the index does not also lead
@@ -55,17 +59,27 @@ enum Way {
     Rows(Arc<rows::Page>, usize),
     /// Open deletions after a subject.
     Deletions(Option<String>),
+    /// Every open deletion is due when its policy says.
+    Renewed,
     Done,
 }
 
 impl Mark {
-    pub(crate) fn new(policy: &str, subjects: &Subjects, compiled: Compiled, by_time: bool, began: Moment) -> Self {
+    pub(crate) fn new(
+        policy: &str,
+        subjects: &Subjects,
+        compiled: Compiled,
+        by_time: bool,
+        (began, follows): (Moment, bool),
+    ) -> Self {
         let due = subjects.mirror.due.as_ref().map(Ident::new);
         let told = [&subjects.mirror.notified, &subjects.mirror.attempted];
         let told = told.into_iter().flatten().map(Ident::new).collect();
         let way = Way::Rows(Arc::default(), 0);
         let policy = policy.to_owned();
-        Self { policy, compiled, due, told, by_time, began, way, before: None, apart: true, care: Care::None }
+        let (before, care) = (None, Care::None);
+        let (apart, renews) = (true, follows);
+        Self { policy, compiled, due, told, by_time, began, way, before, apart, care, follows, renews }
     }
 
     async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
@@ -98,9 +112,17 @@ impl Mark {
                     _ => ([self.close(one, &page).await?, 0], next),
                 }
             }
+            (Way::Renewed, _) => {
+                store::renewed(one.connection(), &self.policy).await?;
+                ([0, 0], Way::Done)
+            }
             (Way::Done, _) => ([0, 0], Way::Done),
         };
-        self.way = next;
+        // In a batch of its own: by then both of a pair have counted.
+        self.way = match next {
+            Way::Done if std::mem::take(&mut self.renews) => Way::Renewed,
+            next => next,
+        };
         Ok(changed)
     }
 
@@ -178,10 +200,15 @@ impl Mark {
         Ok(opened.len() as u64)
     }
 
-    /// The next open deletions that this run did not open itself.
-    async fn turn_page(&self, batch: &mut Batch, after: Option<&str>) -> Result<(Vec<Opened>, Way)> {
+    /// The next open deletions that this run did not open itself, due when their policy says.
+    async fn turn_page(&mut self, batch: &mut Batch, after: Option<&str>) -> Result<(Vec<Opened>, Way)> {
         let size = batch.size.max(1);
-        let page = store::open_page(batch.connection(), &self.policy, after, size, self.began).await?;
+        let mut page = store::open_page(batch.connection(), &self.policy, after, size, self.began).await?;
+        if self.follows {
+            let ids: Vec<Uuid> = page.iter().map(|open| open.candidate.id).collect();
+            self.renews &= store::renew_due(batch.connection(), &ids).await?;
+            page = store::open_page(batch.connection(), &self.policy, after, size, self.began).await?;
+        }
         let next = match page.last() {
             Some(last) if page.len() as u64 == size => Way::Deletions(Some(last.candidate.subject_id.clone())),
             _ => Way::Done,
@@ -333,7 +360,7 @@ impl Chore for Mark {
             && match &self.way {
                 Way::Rows(page, from) => *from < page.ids.len(),
                 Way::Deletions(_) => true,
-                Way::Done => false,
+                Way::Renewed | Way::Done => false,
             }
     }
 

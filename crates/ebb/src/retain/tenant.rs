@@ -168,7 +168,10 @@ pub async fn set_override_at(
     let due = match super::as_expire(connection, &retain).await {
         Err(_) if *change == OverrideChange::Unset => MadeDue::new(name, "rows", (0, 0)),
         Ok(Some(after)) => MadeDue::new(name, "rows", plan::made_due(connection, sweep.as_ref(), &after).await?),
-        Ok(None) => MadeDue::subjects(name, before, due(connection, &retain).await?),
+        Ok(None) => {
+            let (_, then) = consent::marked(connection, &retain).await?;
+            MadeDue::subjects(name, before, (then, consent::unmarked(connection, &retain).await?))
+        }
         Err(error) => return Err(error.context(format!("policy {name}"))),
     };
     due.agreed(confirmed)?;

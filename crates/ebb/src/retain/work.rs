@@ -109,7 +109,8 @@ impl RetainWork {
         let by_time = compile::leads_by_time(connection, &compiled).await?;
         // The time of the clock that deletions are opened with, which a test does not move.
         let began = store::fences(connection, &compiled.tree).await?.at;
-        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time, began);
+        let renews = store::renews(connection, &self.unit.policy).await?;
+        let chore = Mark::new(&self.unit.policy, &self.subjects, compiled, by_time, (began, renews));
         Ok(Prepared::Go { chore: Box::new(chore), pacer: Pacer::adaptive(2_000, 10, 50_000), due: None })
     }
 

@@ -14,7 +14,7 @@ pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables,
 pub use policies::Override;
 pub(crate) use policies::{
     PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,
-    policies_of_one_table, put_override, put_retain, remove_override, subject_policies,
+    policies_of_one_table, put_override, put_retain, remove_override, renew_due, renewed, renews, subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,

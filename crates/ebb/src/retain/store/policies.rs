@@ -4,6 +4,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use crate::audit::Moment;
 use crate::retain::tree::Shape;
@@ -56,11 +57,32 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
     Ok(())
 }
 
-/// Open deletions follow a changed policy, and the columns that mirror them at the next marking, which is asked for.
+/// So many deletions follow a change of their policy at once, which is a moment's work.
+const AT_ONCE: i64 = 10_000;
+
+/// Open deletions follow a changed policy: those that were due first with the change, the others and the columns that mirror them
+/// at the next marking, which is asked for.
 pub(crate) async fn due_again(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    if sql!("due_again").bind(policy).execute(&mut *connection).await?.rows_affected() > 0 {
+    let query = sql!("due_again" as (bool, i64)).bind(policy).bind(AT_ONCE);
+    if query.fetch_optional(&mut *connection).await?.is_some_and(|(more, moved)| more || moved > 0) {
         sql!("mark_soon").bind(policy).execute(connection).await?;
     }
+    Ok(())
+}
+
+/// Whether there are deletions that do not follow their policy yet.
+pub(crate) async fn renews(connection: &mut PgConnection, policy: &str) -> Result<bool> {
+    Ok(sql!("renews" scalar bool).bind(policy).fetch_optional(connection).await?.unwrap_or(false))
+}
+
+/// Open deletions follow their policy; false where somebody held one.
+pub(crate) async fn renew_due(connection: &mut PgConnection, ids: &[Uuid]) -> Result<bool> {
+    Ok(sql!("renew_due" scalar bool).bind(ids).fetch_one(connection).await?)
+}
+
+/// All of them do.
+pub(crate) async fn renewed(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    sql!("renewed").bind(policy).execute(connection).await?;
     Ok(())
 }
 

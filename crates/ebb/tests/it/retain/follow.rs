@@ -5,7 +5,7 @@ use ebb::retain::{OverrideChange, TenantTerms, set_override};
 
 use super::warn::Shop;
 use super::{SHOP, found_in_ebb, users};
-use crate::harness::{Ebb, run_once};
+use crate::harness::{Ebb, execute, run_once};
 
 const MIRRORS: &str = "status = { column = \"status\", deleted = \"deleted\", active = \"active\" }
     mirror = { due = \"scheduled_deletion_at\", notified = \"deletion_notified_at\" }";
@@ -111,4 +111,39 @@ async fn a_deletion_is_due_by_the_terms_of_the_tenant_that_its_subject_is_of() {
     ebb.db.advance("121 days").await;
     run_once(&ebb.engine, &["users"]).await.unwrap();
     assert_eq!(ebb.list("id", "users WHERE deleted_at IS NOT NULL").await, "2");
+}
+
+#[tokio::test]
+async fn due_times_of_very_many_deletions_follow_their_policy_in_batches() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, tenant text, deleted_at timestamptz, due timestamptz);
+         INSERT INTO users SELECT n, 't' || n % 2, now() FROM generate_series(1, 23000) n",
+    )
+    .await;
+    let policy = users("tenant = \"tenant\"\ntenant_override = true\nmirror = { due = \"due\" }");
+    ebb.apply(&policy).await;
+    ebb.once("users:mark").await;
+    ebb.apply(&policy.replace("90d", "95d")).await;
+    let moved = "SELECT count(*) FROM ebb.deletion WHERE due_at - deleted_at = interval '95 days'";
+    assert_eq!(ebb.db.scalar::<i64>(moved).await, 10_000, "with the change");
+    assert!(ebb.db.scalar::<bool>("SELECT triggered FROM ebb.unit WHERE chore = 'mark'").await, "a node looks at once");
+    // Whoever is held at that moment follows later.
+    let mut client = ebb.client().await;
+    execute(&mut client, "BEGIN; SELECT FROM ebb.deletion WHERE subject_id = '22000' FOR UPDATE").await;
+    ebb.once("users:mark").await;
+    assert_eq!(ebb.db.scalar::<i64>(moved).await, 22_999);
+    execute(&mut client, "ROLLBACK").await;
+    ebb.once("users:mark").await;
+    let (in_step, renews): (i64, bool) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM users u WHERE u.due = u.deleted_at + interval '95 days'), (SELECT renews FROM ebb.retain)",
+    )
+    .fetch_one(ebb.db.pool())
+    .await
+    .unwrap();
+    assert_eq!((in_step, renews), (23_000, false));
+    // A tenant's own terms count everybody before they take effect.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shorter = OverrideChange::Set(TenantTerms { retention: Some(Term::seconds(0)), ..Default::default() });
+    let refused = set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap_err();
+    assert!(refused.to_string().contains("11500 more subjects"), "{refused}");
 }
