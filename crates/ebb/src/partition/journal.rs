@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::adopt::Progress;
 use crate::{Error, Result};
@@ -29,7 +29,12 @@ pub(crate) async fn hold(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<()> {
     for _ in 0..LOOKS {
-        let taken = sqlx::query(take).persistent(false).bind(label).execute(&mut *connection).await?;
+        let mut tx = connection.begin().await?;
+        // The row first, then who has it: who waited for the row would otherwise look at the holder of before.
+        let lock = format!("SELECT FROM {kept_in} WHERE relation = $1 FOR UPDATE");
+        sqlx::query(AssertSqlSafe(lock)).persistent(false).bind(label).execute(&mut *tx).await?;
+        let taken = sqlx::query(take).persistent(false).bind(label).execute(&mut *tx).await?;
+        tx.commit().await?;
         if taken.rows_affected() > 0 {
             return Ok(());
         }

@@ -146,6 +146,12 @@ fn column(subject: &Subject, request: &Request, found: &mut Findings) {
             "give it the name by an argument (TG_ARGV)",
         );
     }
+    for trigger in subject.triggers.iter().filter(|trigger| trigger.is_between) {
+        found.refuse(
+            format!("constraint trigger {} names another table (FROM), and the server leaves such a one on a partition that is detached", trigger.name),
+            "make it without FROM",
+        );
+    }
     for trigger in subject.triggers.iter().filter(|trigger| trigger.is_after_update) {
         found.change(
             format!("trigger {} does not fire for an update that moves a row to another partition: that deletes and inserts it", trigger.name),

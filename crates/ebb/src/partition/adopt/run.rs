@@ -436,9 +436,13 @@ pub(crate) async fn short_after(
                 tx.commit().await?;
                 return Ok(());
             }
-            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "57014")) => {
+            // The last was no lock: the server's own words say what was in the way.
+            Err(error) if matches!(error.sqlstate().as_deref(), Some("55P03" | "40P01" | "57014" | "EB006")) => {
                 tx.rollback().await?;
-                let who = partitions::in_the_way(&mut session.connection, tables).await?;
+                let who = match error.sqlstate().as_deref() {
+                    Some("EB006") => None,
+                    _ => partitions::in_the_way(&mut session.connection, tables).await?,
+                };
                 let who = who.unwrap_or_else(|| error.to_string());
                 if attempt >= TRIES {
                     return Err(Error::refused(format!("gave way {TRIES} times and got no lock: {who}"))

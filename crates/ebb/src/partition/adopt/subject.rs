@@ -148,6 +148,8 @@ pub(crate) struct Trigger {
     pub(crate) is_before_insert: bool,
     pub(crate) is_before_update: bool,
     pub(crate) is_after_update: bool,
+    /// A constraint trigger between two tables (`FROM`).
+    pub(crate) is_between: bool,
     body: String,
     language: String,
     /// The name of its table in the definition.

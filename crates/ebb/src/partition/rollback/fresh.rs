@@ -8,7 +8,7 @@ use crate::partition::adopt::{Key, Plan};
 use crate::pg::{Ident, Literal, Relation, block};
 
 /// So many looks there are under the lock, and no more: each key is looked for in every table that has rows.
-const LOOKS: usize = 8_000;
+const LOOKS: usize = 16_000;
 
 /// What was noted of a key.
 pub(super) fn notes(plan: &Plan, relid: i64, n: usize) -> Relation {
@@ -40,32 +40,38 @@ pub(super) fn rest(plan: &Plan, relid: i64) -> Vec<String> {
     each.flat_map(|n| trigger_function(&function(plan, relid, n), "BEGIN RETURN NULL; END", &plan.owner)).collect()
 }
 
-/// Looks up what was noted until now in the tables that have rows, while nobody waits.
+/// Looks up what was noted until now in the tables that have rows, while nobody waits; by whichever way is the shortest for as many.
 pub(super) fn refuse_noted(plan: &Plan, relid: i64, tables: &[String]) -> Vec<String> {
     let keys = plan.back_keys.iter().enumerate().map(|(n, key)| {
-        let gone = format!("WITH gone AS (DELETE FROM {} RETURNING *)", notes(plan, relid, n));
-        block(&format!("DECLARE keys text; BEGIN {gone} {} END", refuse(plan, key, "gone", tables)))
+        let (notes, noted, found) = (notes(plan, relid, n), key.noted(), key.joined(tables));
+        block(&format!(
+            "DECLARE keys text; BEGIN WITH gone AS (DELETE FROM {notes} RETURNING *), m AS MATERIALIZED (SELECT DISTINCT * FROM gone) \
+             SELECT string_agg(x.key, ', ') INTO keys FROM (SELECT ROW({noted})::text FROM ({found}) m GROUP BY {noted} HAVING count(*) > 1 LIMIT 20) x (key); \
+             {} END",
+            raise(plan, key)
+        ))
     });
-    by_index(keys.collect())
+    keys.collect()
 }
 
 /// The same of the last ones, under the lock. Where there are more than a few the lock came too late: they are looked up before
 /// the next try.
 pub(super) fn refuse_last(plan: &Plan, relid: i64, tables: &[String]) -> Vec<String> {
-    let few = (LOOKS / tables.len().max(1)).clamp(50, 2_000);
+    let few = (LOOKS / tables.len().max(1)).clamp(50, 4_000);
     let look = |(n, key): (usize, &Key)| {
         let notes = notes(plan, relid, n).to_string();
         block(&format!(
             "DECLARE keys text; BEGIN \
-             IF (SELECT count(*) > {few} FROM (SELECT FROM {notes} LIMIT {few} + 1) x) THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available', \
-             MESSAGE = 'keys come faster than they can be looked up'; END IF; {} END",
-            refuse(plan, key, &notes, tables)
+             IF (SELECT count(*) > {few} FROM (SELECT FROM {notes} LIMIT {few} + 1) x) THEN RAISE EXCEPTION USING ERRCODE = 'EB006', \
+             MESSAGE = 'keys come faster than they can be looked up'; END IF; \
+             SELECT string_agg(x.key, ', ') INTO keys FROM (SELECT DISTINCT ROW({})::text FROM {notes} m CROSS JOIN LATERAL \
+             (SELECT count(*) AS of FROM ({} LIMIT 2) x) c WHERE c.of > 1 LIMIT 20) x (key); {} END",
+            key.noted(),
+            key.found_in(tables),
+            raise(plan, key)
         ))
     };
-    by_index(plan.back_keys.iter().enumerate().map(look).collect())
-}
-
-fn by_index(looks: Vec<String>) -> Vec<String> {
+    let looks: Vec<String> = plan.back_keys.iter().enumerate().map(look).collect();
     if looks.is_empty() {
         return looks;
     }
@@ -73,14 +79,10 @@ fn by_index(looks: Vec<String>) -> Vec<String> {
     settings.into_iter().chain(looks).chain([back]).collect()
 }
 
-/// Says which of these keys are there twice, in a block that has `keys`.
-fn refuse(plan: &Plan, key: &Key, noted: &str, tables: &[String]) -> String {
+/// Says which keys are there twice, in a block that has them.
+pub(super) fn raise(plan: &Plan, key: &Key) -> String {
     format!(
-        "SELECT string_agg(x.key, ', ') INTO keys FROM (SELECT DISTINCT ROW({})::text FROM {noted} m CROSS JOIN LATERAL \
-         (SELECT count(*) AS of FROM ({} LIMIT 2) x) c WHERE c.of > 1 LIMIT 20) x (key); \
-         IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF;",
-        key.noted(),
-        key.found_in(tables),
+        "IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF;",
         Literal(&twice(key, "")),
         Literal(&key.delete_one(plan))
     )

@@ -99,6 +99,14 @@ impl Key {
         tables.iter().map(look).collect::<Vec<_>>().join(" UNION ALL ")
     }
 
+    /// The same for many of them at once: m, as often as it is there.
+    pub(super) fn joined(&self, tables: &[String]) -> String {
+        let (rows, same) = (self.rows(), self.same());
+        let each = tables.iter().flat_map(|table| same.iter().map(move |same| (table, same)));
+        let each = each.map(|(table, same)| format!("SELECT m.* FROM m, {table} t WHERE {rows} AND {same}"));
+        each.collect::<Vec<_>>().join(" UNION ALL ")
+    }
+
     /// What to do about one that is there twice.
     pub(super) fn delete_one(&self, plan: &Plan) -> String {
         format!(
@@ -188,9 +196,8 @@ pub(super) fn looks(plan: &Plan, spread: Spread) -> Vec<Vec<String>> {
         let settings = [ALONE, settings].into_iter().filter(|one| !one.is_empty()).map(str::to_owned);
         let refuse = format!(
             "DECLARE keys text; BEGIN SELECT string_agg(x.key, ', ') INTO keys FROM ({sql}) x (key); \
-             IF keys IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = 'EB005', MESSAGE = {} || keys, HINT = {}; END IF; END",
-            Literal(&twice(key, "")),
-            Literal(&key.delete_one(plan))
+             {} END",
+            fresh::raise(plan, key)
         );
         settings.chain([block(&refuse)]).collect()
     };

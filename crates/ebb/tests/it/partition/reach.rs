@@ -160,6 +160,34 @@ async fn two_who_adopt_a_table_at_once_do_not_get_into_each_others_way() {
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.t").await, 1);
 }
 
+#[tokio::test]
+async fn who_waited_for_the_row_of_an_adoption_sees_who_has_taken_it() {
+    let ebb = with("CREATE TABLE public.t (id int PRIMARY KEY, created_at timestamptz NOT NULL)").await;
+    adopt(ebb.engine.database(), &request("public.t"), "test", &mut |_| ()).await.unwrap();
+    let mut somebody = ebb.client().await;
+    execute(
+        &mut somebody,
+        "BEGIN; UPDATE ebb.adoption SET holder_pid = pg_backend_pid(), holder_start = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())",
+    )
+    .await;
+    let (engine, waits) = (ebb.another(ebb.db.open()), Arc::new(AtomicBool::new(false)));
+    let seen = waits.clone();
+    let other = tokio::spawn(async move {
+        let mut watch = |progress| {
+            if matches!(&progress, Progress::Waiting(who) if who.contains("another session is at work")) {
+                seen.store(true, Ordering::Relaxed);
+            }
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    ebb.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ 'ebb/adopt' AND wait_event_type = 'Lock'").await;
+    execute(&mut somebody, "COMMIT").await;
+    eventually(SOON, || async { waits.load(Ordering::Relaxed) || other.is_finished() }).await;
+    assert!(waits.load(Ordering::Relaxed), "two are at work on it");
+    drop(somebody);
+    other.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_in_the_way_on_a_table_that_is_referred_to_is_named() {
     let ebb = with(

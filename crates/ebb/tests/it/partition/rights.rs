@@ -527,6 +527,7 @@ async fn what_holds_on_to_the_row_type_or_keeps_people_from_a_column_is_named_be
     let ebb = with(&format!(
         "CREATE ROLE {owner} LOGIN; CREATE SCHEMA s; GRANT USAGE ON SCHEMA s TO {owner}; CREATE TABLE s.t (id int PRIMARY KEY, created_at timestamptz NOT NULL, mail text);
          ALTER TABLE s.t OWNER TO {owner}; CREATE DOMAIN s.whole AS s.t; CREATE TABLE s.other (d jsonb CHECK ((jsonb_populate_record(NULL::s.t, d)).id > 0), x text DEFAULT ((NULL::s.t).mail));
+         CREATE FUNCTION s.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE CONSTRAINT TRIGGER between AFTER INSERT ON s.t FROM s.other FOR EACH ROW EXECUTE FUNCTION s.f();
          SET allow_system_table_mods = on; INSERT INTO pg_seclabel VALUES ('s.t'::regclass, 'pg_class'::regclass, 3, 'anon', 'MASKED'); RESET allow_system_table_mods"
     ))
     .await;
@@ -536,6 +537,7 @@ async fn what_holds_on_to_the_row_type_or_keeps_people_from_a_column_is_named_be
         "constraint other_d_check on table s.other",
         "default value for column x of table s.other",
         "the security label of column mail of table s.t (anon)",
+        "constraint trigger between names another table",
     ] {
         assert!(said.contains(part), "{part} is not in\n{said}");
     }

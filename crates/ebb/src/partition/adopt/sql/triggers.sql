@@ -1,7 +1,7 @@
 -- The triggers that people made on a table ($1). Read only.
 SELECT t.tgname::text AS name, pg_catalog.pg_get_triggerdef(t.oid) AS definition, t.tgenabled::text AS enabled,
        pg_catalog.obj_description(t.oid, 'pg_trigger') AS comment, t.tgtype & 1 = 1 AS is_row,
-       t.tgtype & 7 = 7 AS is_before_insert, t.tgtype & 19 = 19 AS is_before_update, t.tgtype & 83 = 17 AS is_after_update, p.prosrc AS body,
+       t.tgtype & 7 = 7 AS is_before_insert, t.tgtype & 19 = 19 AS is_before_update, t.tgtype & 83 = 17 AS is_after_update, p.prosrc AS body, t.tgconstrrelid <> 0 AS is_between,
        l.lanname::text AS language,
        pg_catalog.format('%I.%I', n.nspname, c.relname) AS printed
 FROM pg_catalog.pg_trigger t
