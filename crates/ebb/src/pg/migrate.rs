@@ -70,6 +70,7 @@ const MIGRATIONS: &[Migration] = migrations![
     42 "0042_refusal",
     43 "0043_home",
     44 "0044_applied",
+    48 "0048_ahead",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
