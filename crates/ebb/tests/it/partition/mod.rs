@@ -5,6 +5,7 @@ mod back;
 mod besides;
 mod kept;
 mod majors;
+mod out;
 mod outward;
 mod reach;
 mod referrers;
