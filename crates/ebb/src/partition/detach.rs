@@ -1,7 +1,7 @@
 //! A partition's way out of its table, on a session of its own. That waits for locks, behind which others queue up, and for
 //! everybody who may still see the partition, behind which nobody does; the server has one limit for both. So a second session
-//! watches. Invariants: whoever comes to wait behind this waits for a moment, and it gives way and tries again; who only
-//! looks is waited for as long as there is time; and who was in the way in the end is named.
+//! watches. Invariants: whoever comes to wait behind this waits for a moment, and it gives way and tries again, a little longer
+//! when that was often in vain; who only looks is waited for as long as there is time; and who was in the way in the end is named.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,12 @@ use super::store::{self, Place, Somebody};
 use crate::pg::{Database, Ident, Relation};
 use crate::{Error, Result, spine, sql};
 
-/// How long others wait behind it before it gives way, and how often that is looked at.
+/// How long others wait behind it before it gives way, and how often that is looked at. Where transactions that are longer than
+/// that always follow each other, it would never come to its end: after some tries others wait a little longer each time.
 const MOMENT: Duration = Duration::from_millis(40);
+const LONGER: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(600);
+const SHORT_TRIES: u32 = 12;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long they go first then.
 const REST: Duration = Duration::from_millis(120);
@@ -29,11 +33,12 @@ pub(crate) async fn detach(
     within: Duration,
 ) -> Result<()> {
     let (began, mut watched) = (Instant::now(), Watched::open(database, role).await?);
-    loop {
+    for tries in 0_u32.. {
         let how = if place.pending { "FINALIZE" } else { "CONCURRENTLY" };
         let sql = format!("ALTER TABLE {parent} DETACH PARTITION {} {how}", place.relation());
         let left = within.saturating_sub(began.elapsed()).max(MOMENT);
-        match watched.run(sql, left).await? {
+        let moment = (MOMENT + LONGER * tries.saturating_sub(SHORT_TRIES)).min(LONGEST);
+        match watched.run(sql, left, moment).await? {
             Ended::Done => return Ok(()),
             Ended::GaveWay(_) if began.elapsed() < within => {
                 tokio::time::sleep(REST).await;
@@ -47,6 +52,7 @@ pub(crate) async fn detach(
             Ended::Failed(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// How a statement ended.
@@ -80,8 +86,8 @@ impl Watched {
         Ok(Self { session, watch, pid, behind: None })
     }
 
-    /// Runs a statement for as long as there is time, and nobody has to wait behind it.
-    async fn run(&mut self, sql: String, within: Duration) -> Result<Ended> {
+    /// Runs a statement for as long as there is time, and nobody has to wait behind it for longer than a moment.
+    async fn run(&mut self, sql: String, within: Duration, moment: Duration) -> Result<Ended> {
         let bound = format!("SET statement_timeout = {}", within.as_millis());
         sqlx::raw_sql(AssertSqlSafe(bound)).execute(&mut self.session).await?;
         let run = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.session);
@@ -98,7 +104,7 @@ impl Watched {
             }
             let behind = sql!("waits_behind" as Somebody).bind(self.pid).fetch_optional(&mut self.watch).await?;
             self.behind = behind.or(self.behind.take());
-            let blocks = sql!("blocks_others" scalar bool).bind(self.pid).bind(MOMENT.as_millis() as i64);
+            let blocks = sql!("blocks_others" scalar bool).bind(self.pid).bind(moment.as_millis() as i64);
             if !gave_way && blocks.fetch_one(&mut self.watch).await? {
                 spine::store::cancel_backend(&mut self.watch, self.pid).await?;
                 gave_way = true;

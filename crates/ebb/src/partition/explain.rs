@@ -247,11 +247,16 @@ async fn one(connection: &mut PgConnection, leaves: &BTreeSet<String>, shape: Sh
     }
     // Sent as one prepared statement: a second one behind it is refused by the server.
     let sql = format!("EXPLAIN (FORMAT JSON, VERBOSE, COSTS OFF) {}", shape.sql);
-    let plan: Value = sqlx::query_scalar(AssertSqlSafe(sql))
-        .persistent(false)
-        .fetch_one(connection)
-        .await
-        .map_err(|error| Error::from(error).context(&shape.name))?;
+    let plan: Value =
+        sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await.map_err(|error| {
+            let error = Error::from(error).context(&shape.name);
+            match error.sqlstate().as_deref() {
+                Some("25006") => error.with_hint(
+                    "a function that it calls says that it is immutable, and writes: nothing is executed here",
+                ),
+                _ => error,
+            }
+        })?;
     let (mut reads, mut whole, mut indexes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     walk(&plan, &mut |node| {
         let text = |key: &str| node.get(key).and_then(Value::as_str);

@@ -137,10 +137,17 @@ pub(crate) async fn leaving(
         .await?)
 }
 
+/// Takes over what a former policy of the table has taken out.
+pub(crate) async fn inherit(connection: &mut PgConnection, policy: &str, table: &Relation) -> Result<()> {
+    sql!("inherit_detached").bind(policy).bind(table.label()).execute(connection).await?;
+    Ok(())
+}
+
 /// Knows by number what was known by name, and the other way round, after a dump was restored or a table renamed. What is
 /// not there is forgotten; those of a policy that a dump left behind.
 pub(crate) async fn settle(connection: &mut PgConnection, policy: &str) -> Result<Vec<String>> {
     let missing = sql!("settle_detached" scalar String).bind(policy).fetch_all(&mut *connection).await?;
+    sql!("forget_attached").execute(&mut *connection).await?;
     sql!("rename_detached").execute(connection).await?;
     Ok(missing)
 }
@@ -205,12 +212,23 @@ pub(crate) async fn place(connection: &mut PgConnection, oid: i64) -> Result<Opt
 }
 
 /// How long a lock is waited for that others may want, also on what the table refers to: they wait behind it.
-const LOCK_WAIT: Duration = Duration::from_millis(60);
+pub(crate) const LOCK_WAIT: Duration = Duration::from_millis(60);
 
-/// Ends quickly, to be tried again, where it would keep others from what the table refers to.
-pub(crate) async fn wait_little(connection: &mut PgConnection) -> Result<()> {
-    let sql = format!("SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis());
+/// Waits for no lock longer than that.
+pub(crate) async fn wait(connection: &mut PgConnection, most: Duration) -> Result<()> {
+    let sql = format!("SET LOCAL lock_timeout = {}", most.as_millis());
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
+    Ok(())
+}
+
+/// From here on a step can be taken back, and the batch goes on.
+pub(crate) async fn savepoint(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("SAVEPOINT ebb_step").execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn take_back(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_step").execute(connection).await?;
     Ok(())
 }
 
@@ -314,18 +332,28 @@ pub(crate) async fn lock_and_look(
         .await?)
 }
 
+/// Drops a table; where that cannot be, what was locked and looked at before stays so.
 pub(crate) async fn drop_table(connection: &mut PgConnection, partition: &Relation) -> Result<()> {
-    let dropped = sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {partition}"))).execute(connection).await;
-    dropped.map_err(|error| {
-        let error = Error::from(error);
-        match error.sqlstate().as_deref() {
-            Some("2BP01") => error.with_hint(format!(
-                "something depends on {} itself; drop that, or name the partitioned table in it instead",
-                partition.label()
-            )),
-            _ => error,
+    let mut inner = connection.begin().await?;
+    let dropped = sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {partition}"))).execute(&mut *inner).await;
+    match dropped.map_err(Error::from) {
+        Ok(_) => Ok(inner.commit().await?),
+        Err(error) => {
+            inner.rollback().await?;
+            Err(match error.sqlstate().as_deref() {
+                Some("2BP01") => error.with_hint(format!(
+                    "something depends on {} itself; drop that, or name the partitioned table in it instead",
+                    partition.label()
+                )),
+                _ => error,
+            })
         }
-    })?;
+    }
+}
+
+/// Takes all rows of a table, which needs no lock on any other.
+pub(crate) async fn empty_table(connection: &mut PgConnection, partition: &Relation) -> Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(format!("TRUNCATE {partition}"))).execute(connection).await?;
     Ok(())
 }
 

@@ -21,12 +21,17 @@ use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 
 /// How long a batch stays open for a detach; one that cannot end by then (somebody's old transaction) is pending, and ended
-/// outside of any batch, which may take as long as this.
+/// outside of any batch, which may take so many times as long as a batch may.
 const DETACH_WITHIN: Duration = Duration::from_secs(6);
-const FINALIZE_WITHIN: Duration = Duration::from_secs(60);
+const FINALIZE_WITHIN: u32 = 2;
 
-/// How long others go first after a step gave way to them.
+/// How long others go first after a step gave way to them, and how often it does before the next one has its turn.
 const REST: Duration = Duration::from_millis(400);
+const TRIES: u32 = 6;
+
+/// How long a lock is waited for where rows are about to be refused, once less has been tried so often.
+const URGENT_WAIT: Duration = Duration::from_secs(2);
+const URGENT_AFTER: u32 = 3;
 
 /// One step of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +56,13 @@ pub(crate) struct Upkeep {
     pub(crate) on: Partitioned,
     pub(crate) database: Database,
     pub(crate) steps: VecDeque<Step>,
+    /// Partitions are missing that rows will need before long.
+    pub(crate) is_urgent: bool,
+    /// How often the next step has given way to others.
+    pub(crate) tries: u32,
+    /// What one step failed with: the others have their turn, then the run fails with it.
+    pub(crate) failed: Option<Error>,
+    pub(crate) is_over: bool,
     pub(crate) made: u64,
     pub(crate) dropped: u64,
     /// Partitions that stay because of a hold, and whose holds those are.
@@ -60,8 +72,6 @@ pub(crate) struct Upkeep {
     pub(crate) ended: Vec<(String, Option<String>)>,
     /// Why expired partitions cannot leave.
     pub(crate) stuck: Vec<String>,
-    /// Whether a pending detach was waited for as long as that may take.
-    pub(crate) in_vain: bool,
     /// Partitions that were out where the dump was taken that this database was restored from, and are not here.
     pub(crate) missing: Vec<String>,
 }
@@ -72,7 +82,8 @@ impl Upkeep {
     }
 
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        let Some(step) = self.steps.front().cloned() else { return Ok(Outcome::default()) };
+        let Some(step) = self.steps.front().cloned() else { return self.end() };
+        store::savepoint(batch.connection()).await?;
         let tried = match step {
             Step::Add => self.add(batch).await,
             Step::Decide(oid) => self.decide(batch, oid).await.map(|()| 0),
@@ -86,40 +97,90 @@ impl Upkeep {
             }
         };
         let changed = match tried {
-            Err(error) if error.sqlstate().as_deref() == Some("55P03") => return Err(self.gave_way(error).await?),
-            Err(error) if self.concerns_one(&step, &error).await? => {
-                tracing::warn!(policy = %self.policy.name, %error, "An expired partition cannot leave yet");
-                self.stuck.push(error.to_string());
+            Err(error) if error.is_unavailable() || !(error.is_refused() || error.sqlstate().is_some()) => {
+                return Err(error);
+            }
+            Err(error) => {
+                store::take_back(batch.connection()).await?;
+                self.pass_by(&step, error).await?;
                 0
             }
-            tried => tried?,
+            Ok(changed) => {
+                self.steps.pop_front();
+                changed
+            }
         };
-        self.steps.pop_front();
-        Ok(Outcome { changed, more: !self.steps.is_empty() })
+        self.tries = 0;
+        Ok(Outcome { changed, more: !self.steps.is_empty() || self.failed.is_some() })
     }
 
-    /// Whoever waited behind this goes first; the error says for whom it was, if it does not yet.
-    async fn gave_way(&self, error: Error) -> Result<Error> {
+    /// One step that cannot be done keeps no other from being done: it is tried again where somebody was in its way, and then
+    /// left to the next run.
+    async fn pass_by(&mut self, step: &Step, error: Error) -> Result<()> {
+        let error = match error.is_contended() || error.sqlstate().as_deref() == Some("57014") {
+            true => {
+                let error = self.gave_way(step, error).await?;
+                self.tries += 1;
+                if self.tries < TRIES {
+                    tokio::time::sleep(self.idle_at_most(REST)).await;
+                    return Err(error);
+                }
+                error
+            }
+            false => error,
+        };
+        tracing::warn!(policy = %self.policy.name, ?step, %error, "A step of upkeep waits for the next run");
+        self.steps.pop_front();
+        match step {
+            Step::Drop(_) if error.is_refused() && error.sqlstate().is_none() => self.stuck.push(error.to_string()),
+            // What refers to rows of a partition.
+            Step::Detach(_) if error.sqlstate().as_deref() == Some("23503") => self.stuck.push(error.to_string()),
+            _ => self.fail(error),
+        }
+        if *step == Step::Add {
+            self.steps.retain(|other| *other != Step::Add);
+        }
+        Ok(())
+    }
+
+    /// A batch that is idle for as long as its statements may take is ended by the server.
+    fn idle_at_most(&self, idle: Duration) -> Duration {
+        idle.min(self.policy.batch_timeout / 2)
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Whoever waited behind a step goes first; the error says for whom that was, if it does not yet.
+    async fn gave_way(&self, step: &Step, error: Error) -> Result<Error> {
         if error.to_string().starts_with(detach::GAVE_WAY) {
             return Ok(error);
         }
+        let mut tables = vec![i64::from(self.on.table.oid)];
+        if let Step::Decide(oid) | Step::Detach(oid) | Step::Drop(oid) = step {
+            tables.push(*oid);
+        }
         let mut tx = self.database.read().await?;
-        let who = store::in_the_way(&mut tx, &[i64::from(self.on.table.oid)]).await?;
+        let who = store::in_the_way(&mut tx, &tables).await?;
         tx.commit().await?;
-        tokio::time::sleep(REST).await;
         Ok(match who {
             Some(who) => error.context(format!("{} ({who})", detach::GAVE_WAY)),
             None => error,
         })
     }
 
-    /// Whether an error concerns one partition alone, and leaves the batch as it was: the others go on. What refers to rows of
-    /// a partition is only told by a session of its own.
-    async fn concerns_one(&self, step: &Step, error: &Error) -> Result<bool> {
-        Ok(match step {
-            Step::Drop(_) => error.is_refused() && error.sqlstate().is_none(),
-            Step::Detach(_) => error.sqlstate().as_deref() == Some("23503") && self.database.has_sessions().await?,
-            _ => false,
+    /// Every step has had its turn.
+    fn end(&mut self) -> Result<Outcome> {
+        self.is_over = true;
+        let Some(error) = self.failed.take() else { return Ok(Outcome::default()) };
+        Err(match self.note() {
+            Some(note) => {
+                let hint = error.hint().map(str::to_owned);
+                let error = Error::failed(format!("{error}; {note}"));
+                hint.into_iter().fold(error, Error::with_hint)
+            }
+            None => error,
         })
     }
 
@@ -154,6 +215,9 @@ impl Upkeep {
 
     async fn add(&mut self, batch: &mut Batch) -> Result<u64> {
         let role = self.role();
+        // Whoever would wait behind this would be refused instead, before long.
+        let urgent = self.is_urgent && self.tries >= URGENT_AFTER;
+        store::wait(batch.connection(), if urgent { URGENT_WAIT } else { store::LOCK_WAIT }).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
         let made = store::add(batch.connection(), &self.policy, &self.on, 1).await?;
         store::back_from_role(batch.connection(), role.as_ref()).await?;
@@ -202,10 +266,11 @@ impl Upkeep {
     async fn let_go(&mut self, batch: &mut Batch, place: store::Place, oid: i64) -> Result<()> {
         let (parent, role) = (&self.on.table.relation, self.role());
         if self.database.has_sessions().await? {
-            return detach::detach(&self.database, parent, (oid, place), role.as_ref(), DETACH_WITHIN).await;
+            let within = self.idle_at_most(DETACH_WITHIN);
+            return detach::detach(&self.database, parent, (oid, place), role.as_ref(), within).await;
         }
         store::as_role(batch.connection(), role.as_ref()).await?;
-        store::wait_little(batch.connection()).await?;
+        store::wait(batch.connection(), store::LOCK_WAIT).await?;
         store::detach_plainly(batch.connection(), parent, &place.relation(), place.pending).await?;
         store::back_from_role(batch.connection(), role.as_ref()).await
     }
@@ -217,10 +282,16 @@ impl Upkeep {
         let again = store::attach_again(&mut tx, &self.policy, &self.on, oid).await?;
         tx.commit().await?;
         let (parent, role, partition) = (&self.on.table.relation, self.role(), place.relation().label());
-        let done = detach::detach(&self.database, parent, (oid, place), role.as_ref(), FINALIZE_WITHIN).await;
-        self.in_vain = done.is_err();
-        done?;
-        self.finalized(partition, is_ours, again);
+        let within = self.policy.batch_timeout * FINALIZE_WITHIN;
+        match detach::detach(&self.database, parent, (oid, place), role.as_ref(), within).await {
+            Ok(()) => self.finalized(partition, is_ours, again),
+            Err(error) if error.is_unavailable() => return Err(error),
+            // While it is half out no other can begin to leave.
+            Err(error) => {
+                self.steps.retain(|step| matches!(step, Step::Add | Step::Drop(_) | Step::Missing(_)));
+                self.fail(error);
+            }
+        }
         Ok(())
     }
 
@@ -259,7 +330,7 @@ impl Upkeep {
         if !leaving.due {
             return Ok(0);
         }
-        store::wait_little(batch.connection()).await?;
+        store::wait(batch.connection(), store::LOCK_WAIT).await?;
         store::as_role(batch.connection(), role.as_ref()).await?;
         let contents = store::lock_and_look(batch.connection(), &self.policy, &self.on, &partition, &leaving).await?;
         if !contents.due {
@@ -281,11 +352,30 @@ impl Upkeep {
             return Ok(0);
         }
         store::as_role(batch.connection(), role.as_ref()).await?;
-        store::drop_table(batch.connection(), &partition).await?;
+        let dropped = match store::drop_table(batch.connection(), &partition).await {
+            Err(error) if error.sqlstate().as_deref() == Some("55P03") && self.tries + 1 >= TRIES => false,
+            dropped => dropped.map(|()| true)?,
+        };
+        let has_rows = !contents.counted || contents.rows > 0;
+        if !dropped && has_rows {
+            store::empty_table(batch.connection(), &partition).await?;
+        }
         store::back_from_role(batch.connection(), role.as_ref()).await?;
-        store::forget_detached(batch.connection(), oid).await?;
-        self.record(batch, &partition.label(), &leaving, &contents).await?;
-        self.dropped += 1;
+        if dropped || has_rows {
+            self.record(batch, &partition.label(), &leaving, &contents, dropped).await?;
+        }
+        if dropped {
+            store::forget_detached(batch.connection(), oid).await?;
+            self.dropped += 1;
+        } else {
+            // Its foreign keys go with it, and with them locks on what they refer to, which readers share, too.
+            let who = store::in_the_way(batch.connection(), &[oid]).await?;
+            let who = who.map_or(String::new(), |who| format!(" ({who})"));
+            self.stuck.push(format!(
+                "{} is empty, and goes when nobody reads what it refers to for a moment{who}",
+                partition.label()
+            ));
+        }
         Ok(contents.rows.max(0) as u64)
     }
 
@@ -295,6 +385,7 @@ impl Upkeep {
         partition: &str,
         leaving: &Leaving,
         contents: &store::Contents,
+        dropped: bool,
     ) -> Result<()> {
         let claim = &batch.claim;
         let mut entry = Entry::new("drop_partition", "ebb");
@@ -310,6 +401,9 @@ impl Upkeep {
             "table": self.on.table.relation.label(), "from": leaving.lower_bound, "to": leaving.upper_bound,
             "counted": contents.counted,
         });
+        if !dropped {
+            entry.details["emptied"] = true.into();
+        }
         entry.insert(batch.connection()).await?;
         Ok(())
     }
@@ -333,9 +427,7 @@ impl Chore for Upkeep {
 
     fn recover(&mut self, error: &Error) -> Recovery {
         match error.sqlstate().as_deref() {
-            _ if self.in_vain => Recovery::GiveUp,
-            Some("55P03" | "57014" | "40P01" | "40001") => Recovery::Again,
-            // Between the look and the detach somebody else began one, or attached a DEFAULT partition.
+            Some("55P03" | "57014" | "40P01" | "40001") if !self.is_over => Recovery::Again,
             _ => Recovery::GiveUp,
         }
     }

@@ -1,5 +1,6 @@
 //! partition as the spine sees it: one [`Work`] for each policy, leased by one node at a time.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +9,30 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::PgConnection;
 
+use super::store::Look;
 use super::upkeep::{Step, Upkeep};
 use super::{Partitioned, partitioned, store};
 use crate::Result;
 use crate::gate;
 use crate::pg::Database;
-use crate::policy::{Expire, Mode, Partition, Stored, human};
+use crate::policy::{Expire, Mode, Partition, Period, Stored, human};
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::work::{Prepared, Status, Summary, Work};
 use crate::spine::{brake, metrics};
 use crate::words::{plural, there_are};
+
+const DAY: u64 = 86_400;
+
+/// How long the partitions last.
+fn seconds_left(look: &Look) -> u64 {
+    look.runway_until.to_jiff().as_second().saturating_sub(look.now.to_jiff().as_second()).max(0) as u64
+}
+
+/// Whether they end so soon that others may have to wait for the next one: within a week, as the alarm has it, or a day.
+fn is_short(look: &Look, by: Period) -> bool {
+    seconds_left(look) < if by == Period::Day { DAY } else { 7 * DAY }
+}
 
 /// The upkeep of one policy's table.
 pub(crate) struct PartitionWork {
@@ -92,20 +106,19 @@ impl PartitionWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let on = partitioned(connection, &self.policy).await?;
         let look = store::look(connection, &self.policy, &on).await?;
-        let mut steps = std::collections::VecDeque::new();
+        let mut steps = VecDeque::new();
         if !self.drops_only {
             self.show_runway(connection, &look).await?;
             steps.extend(std::iter::repeat_n(Step::Add, look.missing.max(0) as usize));
+            store::inherit(connection, self.policy.name.as_str(), &on.table.relation).await?;
         }
         let missing = store::settle(connection, self.policy.name.as_str()).await?;
         steps.extend(missing.into_iter().map(Step::Missing));
         let leaving = store::leaving(connection, &self.policy, &on).await?;
-        // One that was out and that somebody attached again is a partition like any other.
-        let leaving: Vec<_> = leaving.into_iter().filter(|one| one.state == "detaching" || !one.attached).collect();
         let known = |oid: &i64| leaving.iter().any(|leaving| leaving.oid == *oid);
         let expired: Vec<i64> = look.expired.iter().copied().filter(|oid| !known(oid)).collect();
         if self.policy.mode == Mode::Observe {
-            return self.observed(on, steps, expired.len()).await;
+            return Ok(self.observed(&look, on, steps, expired.len()));
         }
         // A detach that somebody else began and lost keeps all others from leaving, and its period without a partition that
         // takes rows: it is ended, whoever began it, and a partition for its period made.
@@ -141,7 +154,8 @@ impl PartitionWork {
             if let Some(limit) = brake::exceeded(&self.policy.brake, rows as f64, total, "rows") {
                 let allowed = brake::allowance(connection, &self.unit.policy).await?;
                 if allowed.is_none_or(|allowed| allowed < rows) {
-                    return self.braked(connection, on, steps, rows, &limit).await;
+                    brake::trip(connection, &self.unit.policy, rows, &limit).await?;
+                    return Ok(self.braked(&look, on, steps, rows, &limit));
                 }
             } else {
                 brake::release(connection, &self.unit.policy).await?;
@@ -152,66 +166,55 @@ impl PartitionWork {
         if steps.is_empty() {
             return Ok(Prepared::Idle);
         }
-        Ok(self.go(on, steps, due))
+        Ok(self.go(&look, on, steps, due))
     }
 
-    fn go(&self, on: Partitioned, steps: std::collections::VecDeque<Step>, due: Option<u64>) -> Prepared {
+    fn go(&self, look: &Look, on: Partitioned, steps: VecDeque<Step>, due: Option<u64>) -> Prepared {
         let (policy, database) = (self.policy.clone(), self.database.clone());
         let chore = Box::new(Upkeep {
             policy,
             on,
             database,
             steps,
+            is_urgent: is_short(look, self.policy.by),
+            tries: 0,
+            failed: None,
+            is_over: false,
             made: 0,
             dropped: 0,
             kept: 0,
             kept_by: None,
             ended: Vec::new(),
             stuck: Vec::new(),
-            in_vain: false,
             missing: Vec::new(),
         });
         Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due }
     }
 
     /// Observing deletes nothing; what is missing ahead is made all the same.
-    async fn observed(
-        &self,
-        on: Partitioned,
-        steps: std::collections::VecDeque<Step>,
-        expired: usize,
-    ) -> Result<Prepared> {
+    fn observed(&self, look: &Look, on: Partitioned, steps: VecDeque<Step>, expired: usize) -> Prepared {
         if !steps.is_empty() {
-            return Ok(self.go(on, steps, None));
+            return self.go(look, on, steps, None);
         }
         if expired == 0 {
-            return Ok(Prepared::Idle);
+            return Prepared::Idle;
         }
         let note = format!("{} expired; mode = \"observe\" drops nothing", there_are(expired, "partition"));
-        Ok(Prepared::Ended { status: Status::Observed, due: expired as u64, note })
+        Prepared::Ended { status: Status::Observed, due: expired as u64, note }
     }
 
     /// Too much would go: it asks first. What is missing ahead is made all the same.
-    async fn braked(
-        &self,
-        connection: &mut PgConnection,
-        on: Partitioned,
-        steps: std::collections::VecDeque<Step>,
-        rows: u64,
-        limit: &str,
-    ) -> Result<Prepared> {
-        brake::trip(connection, &self.unit.policy, rows, limit).await?;
+    fn braked(&self, look: &Look, on: Partitioned, steps: VecDeque<Step>, rows: u64, limit: &str) -> Prepared {
         if !steps.is_empty() {
-            return Ok(self.go(on, steps, Some(rows)));
+            return self.go(look, on, steps, Some(rows));
         }
-        Ok(brake::asks(&self.unit.policy, rows, limit, &format!("{rows} rows of expired partitions")))
+        brake::asks(&self.unit.policy, rows, limit, &format!("{rows} rows of expired partitions"))
     }
 
-    async fn show_runway(&self, connection: &mut PgConnection, look: &store::Look) -> Result<()> {
-        let (now, until) = (look.now.to_jiff(), look.runway_until.to_jiff());
-        let seconds = until.as_second().saturating_sub(now.as_second()).max(0) as u64;
+    async fn show_runway(&self, connection: &mut PgConnection, look: &Look) -> Result<()> {
+        let (until, seconds) = (look.runway_until.to_jiff(), seconds_left(look));
         metrics::runway(&self.unit.leaf, seconds);
-        let whole_days = Duration::from_secs(seconds / 86_400 * 86_400);
+        let whole_days = Duration::from_secs(seconds / DAY * DAY);
         let words = format!(
             "{}, the last one ahead ends {} ({} from now)",
             plural(look.partitions, "partition"),

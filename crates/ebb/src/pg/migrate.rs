@@ -70,7 +70,8 @@ const MIGRATIONS: &[Migration] = migrations![
     42 "0042_refusal",
     43 "0043_home",
     44 "0044_applied",
-    46 "0046_renew",
+    45 "0045_renew",
+    46 "0046_ahead",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -96,14 +96,16 @@ pub(crate) async fn tree_among(
             ))
             .at_key("table"));
     }
+    let aside = if among.installed { store::graph_aside(connection).await? } else { Vec::new() };
     let mut children = Vec::new();
     for child in &subjects.children {
         let named = catalog::table(connection, &child.table).await?;
-        children.push((named.oid, child));
+        let out = aside.iter().filter(|(_, out_of)| *out_of == Some(named.oid)).map(|(oid, _)| *oid);
+        children.extend(std::iter::once(named.oid).chain(out).map(|oid| (oid, child)));
     }
     let mut seeds = vec![table.oid];
     seeds.extend(children.iter().map(|(oid, _)| *oid));
-    let graph = graph::read(connection, &seeds).await?;
+    let graph = graph::read(connection, &seeds, &aside).await?;
     let keepers = keeper::keepers(connection, policy, among).await?;
     let (unnamed, grace, marks) = (subjects.unnamed, subjects.grace, marks(subjects));
     let wishes = Wishes { root: table.oid, children, unnamed, grace, keepers, marks };

@@ -19,6 +19,8 @@ const GROWN_BYTES: i64 = LARGE_BYTES / 4;
 #[derive(Debug, Clone)]
 pub(crate) struct GraphTable {
     pub(crate) relation: Relation,
+    /// The table that it was a partition of, until Ebb took it out: its rows are as much a subject's as before.
+    pub(crate) out_of: Option<u32>,
     /// Other tables inherit from it without being partitions.
     pub(crate) inherited: bool,
     pub(crate) columns: Vec<GraphColumn>,
@@ -254,11 +256,18 @@ impl GraphIndex {
     }
 }
 
-/// Reads the graph below `seeds`: the root, and tables that are linked to it without a foreign key.
-pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result<Graph> {
-    let rows = store::graph_tables(connection, seeds).await?;
+/// Reads the graph below `seeds`: the root, and tables that are linked to it without a foreign key. What partitioning has `aside`
+/// and is nobody's yet, or any more, is no part of it.
+pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32], aside: &[(u32, Option<u32>)]) -> Result<Graph> {
+    let mut rows = store::graph_tables(connection, seeds).await?;
+    rows.retain(|row| !aside.contains(&(row.oid as u32, None)));
     let oids: Vec<i64> = rows.iter().map(|row| row.oid).collect();
     let mut tables: BTreeMap<u32, GraphTable> = rows.into_iter().map(|row| (row.oid as u32, row.into())).collect();
+    for (oid, out_of) in aside {
+        if let Some(table) = tables.get_mut(oid) {
+            table.out_of = *out_of;
+        }
+    }
     for row in store::graph_leaves(connection, &oids).await? {
         if let Some(table) = tables.get_mut(&(row.tab as u32)) {
             table.leaves.push(GraphLeaf {
@@ -269,7 +278,8 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32]) -> Result
             });
         }
     }
-    let keys = whole_tables(&tables, store::graph_keys(connection, &oids).await?)?;
+    let mut keys = whole_tables(&tables, store::graph_keys(connection, &oids).await?)?;
+    keys.retain(|key| tables.contains_key(&key.child));
     Ok(Graph { tables, keys })
 }
 
@@ -290,6 +300,7 @@ impl From<store::TableRow> for GraphTable {
         );
         Self {
             relation: Relation::new(row.schema, row.name),
+            out_of: None,
             inherited: row.inherited,
             columns: columns.collect(),
             delete_triggers: row.delete_triggers,

@@ -15,7 +15,7 @@ const MOST_WAYS: usize = 16;
 /// Of every table of the tree, what is true of a row of a subject on hold; any of it is enough.
 pub(crate) fn reach(policy: &str, compiled: &Compiled) -> BTreeMap<String, Reach> {
     let up = |referring| Up { policy, tree: &compiled.tree, key: &compiled.root.key, referring };
-    let nodes = compiled.tree.nodes.iter().enumerate();
+    let nodes = compiled.tree.nodes.iter().enumerate().filter(|(_, node)| !node.is_out);
     let of = |at| Reach { conditions: up(true).of(at), erased: up(false).of(at) };
     nodes.map(|(at, node)| (node.relation.label(), of(at))).collect()
 }

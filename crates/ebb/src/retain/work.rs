@@ -177,9 +177,9 @@ impl RetainWork {
             copier.prepare(connection).await?;
         }
         let fences = store::fences(connection, &compiled.tree).await?;
-        // Once more, so that whatever changes from here on is beyond the fences.
+        // Once more, so that the fences are those of this tree, and whatever changes from here on is beyond them.
         let again = compile::compile(connection, &self.policy, &self.subjects).await?;
-        if !compiled.tree.shape().differences(&again.tree.shape()).is_empty() {
+        if fences.leaves || !compiled.tree.whole_shape().differences(&again.tree.whole_shape()).is_empty() {
             return Err(
                 Error::refused("what hangs on its table changes just now").with_hint("the next run looks again")
             );

@@ -15,7 +15,7 @@ use crate::partition::{index, list};
 use crate::pg::{Database, Literal, block, catalog};
 use crate::policy::{self, Kind, Pacing, Policy};
 use crate::spine::pacing::{self, Pacer};
-use crate::{Error, Result, spine};
+use crate::{Error, Result, control, spine};
 
 /// How long a batch of the log should take; whoever comes behind it on a row waits as long.
 const APPLY_FOR: Duration = Duration::from_millis(30);
@@ -105,6 +105,7 @@ async fn go_on(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) 
     }
     for (n, step) in plan.steps.iter().enumerate().skip(row.steps_done()) {
         watch(Progress::Step(n + 1, of, step.title.clone()));
+        rest_while_paused(session, row, watch).await?;
         let state = if n >= swap { "split" } else { "splitting" };
         if n < swap && plan.parent > 0 {
             let looked =
@@ -178,7 +179,7 @@ async fn run(session: &mut Session, row: &Row, step: &Step, done: After<'_>, wat
     }
 }
 
-/// Rests as the server's state asks for.
+/// Rests as the server's state asks for, and while an operator says so.
 struct Pace {
     pacer: Pacer,
     limits: Pacing,
@@ -197,9 +198,10 @@ impl Pace {
     }
 
     /// Waits while a signal says that others go first.
-    async fn turn(&mut self, session: &mut Session, relid: i64, watch: Watch<'_>) -> Result<()> {
+    async fn turn(&mut self, session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
         while self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
-            let signals = spine::store::signals(&mut session.connection, relid as u32).await?;
+            rest_while_paused(session, row, watch).await?;
+            let signals = spine::store::signals(&mut session.connection, row.relid as u32).await?;
             self.pacer.see_others(signals.others > 0);
             self.looked = Some(Instant::now());
             let Some(veto) = pacing::veto(&signals, &self.limits) else { break };
@@ -210,6 +212,17 @@ impl Pace {
     }
 }
 
+/// An operator's pause counts between any two batches, as it does for a node.
+async fn rest_while_paused(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
+    loop {
+        let pauses = control::pauses(&mut session.connection).await?;
+        let ours = |one: &&control::Pause| one.name == control::ALL || row.policies.contains(&one.name);
+        let Some(pause) = pauses.iter().find(ours) else { return Ok(()) };
+        watch(Progress::Waiting(format!("paused by {}; ebb resume ends that", pause.paused_by)));
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 /// Page after page. A batch and how far it came are one transaction; that it may be lost in a crash of the server loses
 /// both.
 async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -> Result<()> {
@@ -217,7 +230,7 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
     let statement = step.sql.join(";");
     let (mut page, pages, mut pace) = (row.page, row.pages.unwrap_or(0), Pace::new(session).await?);
     while page < pages {
-        pace.turn(session, row.relid, watch).await?;
+        pace.turn(session, &row, watch).await?;
         let (began, until) = (Instant::now(), (page + pace.pacer.size() as i64).min(pages));
         let batch = batch(&statement, page, until);
         let mut tx = session.connection.begin().await?;
@@ -237,6 +250,7 @@ async fn copy(session: &mut Session, row: &Row, step: &Step, watch: Watch<'_>) -
 async fn drain(session: &mut Session, row: &Row, watch: Watch<'_>) -> Result<()> {
     let (mut size, mut applied, mut tries) = (500_u64, 0, 0);
     loop {
+        rest_while_paused(session, row, watch).await?;
         let began = Instant::now();
         let mut tx = session.connection.begin().await?;
         let bound = format!("SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = {}", LOCK_WAIT.as_millis());

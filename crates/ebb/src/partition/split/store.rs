@@ -21,6 +21,8 @@ pub(crate) struct Row {
     pub(crate) applied: bool,
     /// Whether it was begun in the database that this one was restored from.
     pub(crate) elsewhere: bool,
+    /// The policies that look after the table.
+    pub(crate) policies: Vec<String>,
     plan: serde_json::Value,
 }
 

@@ -66,6 +66,13 @@ pub(crate) async fn graph_leaves(connection: &mut PgConnection, tables: &[i64]) 
     Ok(sql!("graph_leaves" as LeafRow).bind(tables).fetch_all(connection).await?)
 }
 
+/// Tables that partitioning has beside those that people know: a partition that is out, with the table that it was of; and what
+/// is being made, or is left.
+pub(crate) async fn graph_aside(connection: &mut PgConnection) -> Result<Vec<(u32, Option<u32>)>> {
+    let found = sql!("graph_aside" as (i64, Option<i64>)).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(oid, out_of)| (oid as u32, out_of.map(|oid| oid as u32))).collect())
+}
+
 /// The whole table that a partition belongs to, and its name.
 pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<(u32, String)>> {
     let found = sql!("partition_of" as (i64, String)).bind(i64::from(table)).fetch_optional(connection).await?;

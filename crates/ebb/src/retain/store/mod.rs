@@ -10,7 +10,7 @@ mod subjects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
 
-pub(crate) use graph::{KeyRow, TableRow, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
+pub(crate) use graph::{KeyRow, TableRow, graph_aside, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
 pub use policies::Override;
 pub(crate) use policies::{
     PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,
@@ -267,6 +267,8 @@ pub(crate) struct Fences {
     /// The policies that keep rows, as one word.
     pub(crate) kept_by: String,
     pub(crate) at: Moment,
+    /// A partition is on its way out, and nobody sees its rows until it is.
+    pub(crate) leaves: bool,
 }
 
 pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result<Fences> {

@@ -18,8 +18,8 @@ impl<'a> Builder<'a> {
         wish: ChildAction,
         named: bool,
     ) -> Result<(ChildAction, Option<Kept>)> {
-        let wishes: &'a Wishes<'a> = self.wishes;
-        if let Some(own) = wishes.keepers.iter().find(|keeper| keeper.table == child && keeper.is_of_subjects())
+        let (wishes, home): (&'a Wishes<'a>, u32) = (self.wishes, self.home(child));
+        if let Some(own) = wishes.keepers.iter().find(|keeper| keeper.table == home && keeper.is_of_subjects())
             && named
             && wish == ChildAction::Delete
         {
@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
                 format!("nullify or anonymize {}, and delete those subjects through their policy", columns.join(", "));
             self.findings.push(Finding { refuses: false, table, message, fix: Some(fix) });
         }
-        let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == child);
+        let of_table = wishes.keepers.iter().filter(|keeper| keeper.table == home);
         let longer: Vec<&Keeper> = of_table.filter(|keeper| keeper.outlasts(&wishes.grace, named)).collect();
         let Some(keeper) = longer.first().filter(|_| wish == ChildAction::Delete) else { return Ok((wish, None)) };
         let table = self.table(child)?;
@@ -60,7 +60,7 @@ impl<'a> Builder<'a> {
             Some(stays) => {
                 let condition = stays.join(" OR ");
                 let never =
-                    keeper::never(&wishes.keepers.iter().filter(|keeper| keeper.table == child).collect::<Vec<_>>());
+                    keeper::never(&wishes.keepers.iter().filter(|keeper| keeper.table == home).collect::<Vec<_>>());
                 let kept = Kept { policy: policy.clone(), condition, columns: idents(&nullable), never };
                 ("those stay until then", (wish, Some(kept)))
             }

@@ -57,6 +57,8 @@ pub(crate) struct Node {
     /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
+    /// It is a partition that Ebb has taken out: nobody is asked about it.
+    pub(crate) is_out: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,6 +232,11 @@ impl<'a> Builder<'a> {
         self.findings.push(Finding { refuses: true, table: table.label(), message, fix });
     }
 
+    /// The table that others know it by: that of a partition which is out.
+    fn home(&self, oid: u32) -> u32 {
+        self.graph.tables.get(&oid).and_then(|table| table.out_of).unwrap_or(oid)
+    }
+
     fn node(&mut self, oid: u32) -> usize {
         match self.nodes.iter().position(|known| *known == oid) {
             Some(at) => at,
@@ -272,6 +279,11 @@ impl<'a> Builder<'a> {
             }
             self.used.insert(at);
             let columns = child.columns.join(", ");
+            let has = |of: &GraphTable, names: &[String]| names.iter().all(|name| of.column(name).is_some());
+            let lacks = child.references.is_empty() || !has(self.table(*table)?, &child.columns);
+            if lacks && self.home(*table) != *table {
+                continue;
+            }
             if child.references.is_empty() {
                 let message = format!("no foreign key of {} has column {columns}", named.label());
                 self.refuse(&named, message, Some("say what it refers to: references = \"COLUMN OF THE ROOT\"".into()));
@@ -465,8 +477,8 @@ impl<'a> Builder<'a> {
 
     fn finish(mut self) -> Result<Tree> {
         for at in 0..self.wishes.children.len() {
-            if !self.used.contains(&at) {
-                let (table, child) = self.wishes.children[at];
+            let (table, child) = self.wishes.children[at];
+            if !self.used.contains(&at) && self.home(table) == table {
                 let relation = self.table(table)?.relation.clone();
                 let message = format!(
                     "children names its column {}, which nothing that is erased leads to",
@@ -540,7 +552,7 @@ impl<'a> Builder<'a> {
         let doomed = self.doomed.contains(&oid);
         let referred = |edge: &&Edge| edge.parent == at && (edge.action != EdgeAction::Keep || edge.cascades());
         let mut keepers = self.wishes.keepers.iter();
-        let subjects = keepers.find(|keeper| doomed && keeper.table == oid && keeper.is_of_subjects());
+        let subjects = keepers.find(|keeper| doomed && keeper.table == self.home(oid) && keeper.is_of_subjects());
         let subjects_of = subjects.map(|keeper| keeper.policy.clone());
         let inner = doomed && (at == 0 || subjects_of.is_some() || self.edges.iter().any(|edge| referred(&edge)));
         let column = |name: &str| -> Option<Column> {
@@ -584,8 +596,20 @@ impl<'a> Builder<'a> {
             self.findings.push(Finding { refuses: false, table, message, fix });
         }
         let (triggers, destroyers) = self.triggers(at, &table, circle);
-        let (tuples, updates_hindered) = (table.tuples(), table.updates_hindered);
-        Ok(Node { relation, doomed, inner, key, read, subjects_of, triggers, destroyers, updates_hindered, tuples })
+        let (tuples, updates_hindered, is_out) = (table.tuples(), table.updates_hindered, table.out_of.is_some());
+        Ok(Node {
+            relation,
+            doomed,
+            inner,
+            key,
+            read,
+            subjects_of,
+            triggers,
+            destroyers,
+            updates_hindered,
+            tuples,
+            is_out,
+        })
     }
 
     /// The doomed tables, parents first. Rows that only lose a link come after those of their table that go, or both would

@@ -4,15 +4,26 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Edge, Tree};
+use super::{Edge, Node, Tree};
 use crate::pg::Ident;
 
 impl Tree {
-    /// What was approved and what is compared with it later: tables, their triggers, edges and actions.
+    /// What was approved and what is compared with it later: tables, their triggers, edges and actions. What upkeep takes out
+    /// of a table that was approved is no other.
     pub(crate) fn shape(&self) -> Shape {
+        self.shape_of(|node| !node.is_out)
+    }
+
+    /// The same with that, too.
+    pub(crate) fn whole_shape(&self) -> Shape {
+        self.shape_of(|_| true)
+    }
+
+    fn shape_of(&self, counts: impl Fn(&Node) -> bool) -> Shape {
         let mut tables: Vec<ShapeTable> = self
             .nodes
             .iter()
+            .filter(|node| counts(node))
             .map(|node| ShapeTable {
                 table: node.relation.label(),
                 erased: node.doomed,
@@ -20,13 +31,15 @@ impl Tree {
                     .triggers
                     .iter()
                     .chain(&node.destroyers)
+                    .filter(|name| !is_own(name))
                     .cloned()
                     .collect::<BTreeSet<_>>()
                     .into_iter()
                     .collect(),
             })
             .collect();
-        let mut edges: Vec<ShapeEdge> = self.edges.iter().map(|edge| self.shape_edge(edge)).collect();
+        let known = self.edges.iter().filter(|edge| counts(&self.nodes[edge.child]));
+        let mut edges: Vec<ShapeEdge> = known.map(|edge| self.shape_edge(edge)).collect();
         tables.sort();
         edges.sort();
         let key = self.nodes[0].key.iter().map(|column| column.name.as_str().to_owned()).collect();
@@ -127,7 +140,11 @@ impl Shape {
         };
         said.extend(now.edges.iter().filter(|edge| !known(edge)).map(|edge| format!("new: {edge}")));
         said.extend(self.edges.iter().filter(|edge| !still(edge)).map(|edge| format!("gone: {edge}")));
-        for table in now.tables.iter().filter(|table| !self.tables.contains(table)) {
+        let same = |one: &ShapeTable, other: &ShapeTable| {
+            (&one.table, one.erased) == (&other.table, other.erased)
+                && one.triggers.iter().filter(|name| !is_own(name)).eq(&other.triggers)
+        };
+        for table in now.tables.iter().filter(|now| !self.tables.iter().any(|table| same(table, now))) {
             let triggers = if table.triggers.is_empty() {
                 String::new()
             } else {
@@ -143,4 +160,10 @@ impl Shape {
         );
         said
     }
+}
+
+/// A trigger of Ebb's own: it lets rows go, and comes and goes with a split or a guard.
+fn is_own(trigger: &str) -> bool {
+    let name = ["!", "a_", "zz_"].iter().find_map(|first| trigger.strip_prefix(first)).unwrap_or(trigger);
+    name.starts_with("ebb_")
 }

@@ -6,6 +6,7 @@ mod besides;
 mod fresh;
 mod kept;
 mod majors;
+mod out;
 mod outward;
 mod reach;
 mod referrers;

@@ -757,3 +757,22 @@ async fn of_two_that_begin_at_once_one_splits_and_the_other_finds_it_done() {
     assert!(one.already != other.already, "{one:?} {other:?}");
     assert_eq!(sums(&ebb).await, before);
 }
+
+#[tokio::test]
+async fn an_operators_pause_stops_a_split_between_batches_until_it_is_over() {
+    let ebb = adopted(PLAIN).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    ebb::control::pause(&mut tx, "t", None, "test").await.unwrap();
+    tx.commit().await.unwrap();
+    let (says, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let engine = ebb.another(ebb.db.open());
+    let task = tokio::spawn(async move {
+        split(engine.database(), &request(), &mut |progress| says.send(format!("{progress:?}")).unwrap()).await
+    });
+    while !heard.recv().await.expect("it waits").contains("paused by test") {}
+    assert_eq!(ebb.db.scalar::<i32>("SELECT step FROM ebb.split").await, 0);
+    ebb.db.execute("DELETE FROM ebb.pause").await;
+    let done = task.await.unwrap().unwrap();
+    assert_eq!(done.parts.len(), 7);
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.t").await, 24000);
+}

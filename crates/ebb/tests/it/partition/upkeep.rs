@@ -434,7 +434,7 @@ async fn who_keeps_a_partition_from_being_made_is_named_and_nobody_waits_behind_
     let error = error.as_database_error().unwrap();
     assert_eq!(error.code().unwrap(), "55P03");
     assert!(error.message().contains(&format!("pid {pid}")), "{error}");
-    let bounded = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'ebb'::regnamespace AND proname = 'add_partitions' AND 'lock_timeout=60ms' = ANY (proconfig)";
+    let bounded = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'ebb'::regnamespace AND proname = 'ensure_partitions' AND 'lock_timeout=60ms' = ANY (proconfig)";
     assert_eq!(ebb.db.scalar::<i64>(bounded).await, 1, "whoever writes there waits no longer");
     crate::harness::execute(&mut somebody, "COMMIT").await;
     assert!(ebb.db.scalar::<i32>("SELECT ebb.ensure_partitions('p')").await > 0);
@@ -795,13 +795,13 @@ async fn one_partition_that_cannot_leave_keeps_no_other_and_an_end_without_end_h
 }
 
 /// Sessions each of which always has a statement of more than 100 ms under way, until they are told that it is over.
-struct Traffic {
+pub(super) struct Traffic {
     over: Arc<AtomicBool>,
     sessions: Vec<JoinHandle<Duration>>,
 }
 
 impl Traffic {
-    async fn of(ebb: &Ebb, all: &[&'static str]) -> Self {
+    pub(super) async fn of(ebb: &Ebb, all: &[&'static str]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut sessions = Vec::new();
         for &sql in all {
@@ -820,7 +820,7 @@ impl Traffic {
     }
 
     /// How long the longest statement of each session took.
-    async fn ends(self) -> Vec<Duration> {
+    pub(super) async fn ends(self) -> Vec<Duration> {
         self.over.store(true, Relaxed);
         let mut longest = Vec::new();
         for session in self.sessions {
