@@ -120,6 +120,7 @@ mod tests {
     fn every_table_is_placed_once_also_in_a_circle() {
         let table = |name: &str| ebb::retain::ShapeTable { table: name.into(), erased: true, triggers: Vec::new() };
         let shape = Shape {
+            key: Vec::new(),
             tables: vec![table("users"), table("orders"), table("items")],
             edges: vec![
                 edge("orders", "users", "delete"),
