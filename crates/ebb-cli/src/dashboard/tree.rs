@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ebb::retain::{Shape, ShapeEdge};
 use maud::{Markup, html};
 
-use super::text::{number, plural};
+use super::text::number;
 
 const BOX: (f64, f64) = (210.0, 48.0);
 const GAP: (f64, f64) = (92.0, 18.0);
@@ -66,7 +66,7 @@ pub(super) fn picture(shape: &Shape, erased: &BTreeMap<String, u64>, unlinked: &
                 @let goes = erased.get(one.table).copied().unwrap_or(0);
                 @let lets_go = unlinked.get(one.table).copied().unwrap_or(0);
                 g class={ "node " @if goes > 0 { "goes" } @else if lets_go > 0 { "unlinked" } } {
-                    title { (one.table) ": " (plural(goes as i64, "row")) " would go, " (number(lets_go)) " would lose their link" }
+                    title { (one.table) ": " (number(goes)) " rows would go, " (number(lets_go)) " would lose their link" }
                     rect x=(x) y=(y) width=(BOX.0) height=(BOX.1) rx="9" {}
                     text.name x=(x + 12.0) y=(y + 20.0) { (short(one.table)) }
                     text x=(x + 12.0) y=(y + 37.0) {
@@ -120,7 +120,7 @@ mod tests {
     fn every_table_is_placed_once_also_in_a_circle() {
         let table = |name: &str| ebb::retain::ShapeTable { table: name.into(), erased: true, triggers: Vec::new() };
         let shape = Shape {
-            key: vec!["id".into()],
+            key: Vec::new(),
             tables: vec![table("users"), table("orders"), table("items")],
             edges: vec![
                 edge("orders", "users", "delete"),

@@ -385,15 +385,15 @@ impl Erase {
 
     /// Erases subjects together; where that fails, halves of them, down to those that fail: one, or several who go together.
     async fn erase(&mut self, batch: &mut Batch, ready: Vec<Ready>) -> Result<u64> {
+        let alone = self.alone.take();
         let mut pending = vec![ready];
         let mut done = Vec::new();
         while let Some(some) = pending.pop() {
             if some.is_empty() {
                 continue;
             }
-            if self.alone.is_none() && (some.len() == 1 || batch.size == 1) {
-                self.alone = Some((some[0].candidate.clone(), Stage::Whole));
-            }
+            let first = || (some[0].candidate.clone(), Stage::Whole);
+            self.alone = alone.clone().or_else(|| (some.len() == 1 || batch.size == 1).then(first));
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
                 Ok(gone) => done.extend(some.into_iter().zip(gone).map(|(ready, gone)| Done { ready, gone })),

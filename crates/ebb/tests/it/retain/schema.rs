@@ -336,3 +336,21 @@ async fn subjects_that_are_known_by_another_key_stop_the_policy() {
     ebb.once("users").await;
     assert_eq!(ebb.list("id", "users").await, "2");
 }
+
+#[tokio::test]
+async fn keys_over_periods_are_refused_and_keys_that_are_not_enforced_are_named() {
+    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz)").await;
+    if ebb.db.scalar::<i32>("SELECT current_setting('server_version_num')::int").await < 180_000 {
+        return;
+    }
+    let sql = "CREATE TABLE stays (id int4range PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, during daterange,
+                   UNIQUE (id, during WITHOUT OVERLAPS));
+               CREATE TABLE nights (stay int4range, during daterange, FOREIGN KEY (stay, PERIOD during) REFERENCES stays (id, PERIOD during));
+               CREATE TABLE posts (user_id bigint REFERENCES users ON DELETE CASCADE NOT ENFORCED)";
+    ebb.db.execute(sql).await;
+    let children = "children = [{ table = \"nights\", column = [\"stay\", \"during\"], action = \"delete\" }]";
+    let plan = ebb.engine.plan(&wanted(&users(children)).unwrap()).await.unwrap();
+    let said = |begins: &str| plan.trees[0].findings.iter().find(|found| found.message.starts_with(begins));
+    assert!(said("foreign key nights_stay_during_fkey is over periods").is_some_and(|found| found.refuses));
+    assert!(said("foreign key posts_user_id_fkey is not enforced").is_some_and(|found| !found.refuses));
+}
