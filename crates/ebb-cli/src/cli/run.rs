@@ -163,6 +163,15 @@ fn passed_by(run: &Summary) -> String {
 }
 
 fn print(finished: &Finished) {
+    // Named as --only takes them, where a policy has several chores.
+    let chore = |run: &Summary| run.unit.split('/').next().unwrap_or_default().to_owned();
+    let named = |run: &Summary| {
+        let is_one_of_several = |other: &Summary| other.policy == run.policy && chore(other) != chore(run);
+        match finished.runs.iter().any(is_one_of_several) {
+            true => format!("{}:{}", run.policy, chore(run)),
+            false => run.policy.clone(),
+        }
+    };
     let rows = finished
         .runs
         .iter()
@@ -173,15 +182,7 @@ fn print(finished: &Finished) {
                 (_, note) => note.clone().unwrap_or_default(),
             };
             let status = run.status.as_str().to_owned();
-            vec![
-                run.policy.clone(),
-                run.table.clone(),
-                status,
-                run.rows.to_string(),
-                run.batches.to_string(),
-                took,
-                note,
-            ]
+            vec![named(run), run.table.clone(), status, run.rows.to_string(), run.batches.to_string(), took, note]
         })
         .collect();
     output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");

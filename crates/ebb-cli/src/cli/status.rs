@@ -210,12 +210,15 @@ fn details(policy: &PolicyStatus, status: &Status) {
         say!("  disabled by {} {}", policy.changed_by, words::relative(policy.changed_at, status.at));
     }
     // Many partitions often say the same: each thing is said once, with the tables it holds for.
+    // Several chores over one table are told apart by what they do.
+    let chores = policy.units.iter().any(|unit| unit.chore != policy.units[0].chore);
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for unit in &policy.units {
+        let whose = if chores { &unit.chore } else { &unit.table };
         for text in about(unit, status) {
             match said.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, tables)) => tables.push(&unit.table),
-                None => said.push((text, vec![&unit.table])),
+                Some((_, tables)) => tables.push(whose),
+                None => said.push((text, vec![whose])),
             }
         }
     }
@@ -225,6 +228,7 @@ fn details(policy: &PolicyStatus, status: &Status) {
             (_, 1) => say!("  {text}"),
             ([table], _) => say!("  {table}: {text}"),
             (tables, all) if tables.len() == all => say!("  {text}"),
+            (several, _) if chores => say!("  {}: {text}", several.join(", ")),
             (tables, all) => say!("  {} of {all} tables: {text}", tables.len()),
         }
     }

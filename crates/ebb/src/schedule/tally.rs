@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::store::{Claimed, Ending};
 use crate::policy::human;
+use crate::words::plural;
 
 /// So many lines of a sort in a minute, then only their number.
 const LINES: u32 = 10;
@@ -73,9 +74,10 @@ impl Tally {
         match (failed, dead) {
             (0, 0) => None,
             (failed, 0) => Some(format!("{failed} failed and will be tried again: {error}")),
-            (0, dead) => Some(format!("{dead} became dead letters: {error}")),
+            (0, dead) => Some(format!("{} to look at: {error}", plural(dead, "dead letter"))),
             (failed, dead) => {
-                Some(format!("{failed} failed and will be tried again, {dead} became dead letters: {error}"))
+                let dead = plural(dead, "dead letter");
+                Some(format!("{failed} failed and will be tried again, {dead} to look at: {error}"))
             }
         }
     }

@@ -147,3 +147,25 @@ async fn due_times_of_very_many_deletions_follow_their_policy_in_batches() {
     let refused = set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap_err();
     assert!(refused.to_string().contains("11500 more subjects"), "{refused}");
 }
+
+#[tokio::test]
+async fn nobody_is_warned_of_a_date_that_their_policy_has_moved() {
+    let shop = Shop::new("warn_before = [\"30d\", \"3d\"]").await;
+    shop.delete(1).await;
+    // As where marking has not come by yet after the policy got longer.
+    shop.ebb.db.execute("UPDATE ebb.deletion SET due_at = due_at - interval '70 days'").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.ledger.count(), 0);
+    shop.pass("61 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.ledger.count(), 1);
+    shop.run().await;
+    shop.ebb.db.execute("UPDATE ebb.deletion SET deleted_at = deleted_at + interval '100 days'").await;
+    shop.ebb
+        .db
+        .execute("UPDATE users SET deleted_at = deleted_at + interval '100 days' WHERE deleted_at IS NOT NULL")
+        .await;
+    shop.pass("28 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.ledger.count(), 1, "nor reminded");
+}

@@ -10,6 +10,7 @@ CROSS JOIN LATERAL (
     SELECT (t.at - 1)::int4 AS step, t.before
     FROM unnest(COALESCE(o.warn_before, r.warn_before)) WITH ORDINALITY AS t (before, at)
     WHERE t.at > 1 AND d.due_at <= ebb.later(ebb.now(), t.before, r.zone)
+      AND ebb.retained_until(d.policy, d.tenant, d.deleted_at, false) <= ebb.later(ebb.now(), t.before, r.zone)
     ORDER BY t.at DESC LIMIT 1
 ) s
 WHERE d.policy = $1 AND d.state IN ('pending', 'warned') AND NOT d.expedited
