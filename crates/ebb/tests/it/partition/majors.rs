@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Under load and killed in between, there and back; what belongs to a table; who may see rows; keys that stay unique; upkeep.
-const SCENARIOS: [&str; 13] = [
+const SCENARIOS: [&str; 15] = [
     "partition::adopt::a_table_is_adopted_and_rolled_back_under_writes_without_losing_one",
     "partition::adopt::row_security_guards_the_table_and_each_partition_after_adopting",
     "partition::adopt::the_guard_lets_one_of_64_equal_keys_in_across_a_month_boundary",
     "partition::besides::a_derived_column_that_is_not_stored_prunes_too",
     "partition::kept::everything_that_belongs_to_a_table_is_carried_or_refused",
+    "partition::out::rows_go_at_once_and_their_table_later_where_what_it_refers_to_is_always_read",
+    "partition::out::what_upkeep_takes_out_is_still_its_subjects_and_stops_no_erasure",
     "partition::outward::a_key_into_a_partitioned_table_is_one_key_there_and_back",
     "partition::reach::a_proof_says_how_far_it_is_and_behind_whom_it_waits",
     "partition::reach::an_integer_column_gets_partitions_until_its_type_ends_and_doctor_says_so_long_before",
