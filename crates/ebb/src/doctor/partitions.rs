@@ -122,7 +122,7 @@ fn begun(one: &Unfinished) -> Finding {
     let Unfinished { relation, what, state, .. } = one;
     if what == "finish" {
         let text = format!(
-            "{state}, which was split, still has every row of then, also what was deleted or has expired since"
+            "{state}, which was split, still has every row of then, also what was deleted, erased or has expired since"
         );
         return Finding::warn("unfinished", about, text)
             .fix(Fix::command(format!("ebb partition finish {relation} (there is no way back from it)")));

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sqlx::PgConnection;
 
+use super::compile::Compiled;
 use super::store::rows;
 use super::{compile, erase, store};
 use crate::audit::{self, Hash, Moment, SubjectKey};
@@ -146,7 +147,8 @@ pub async fn replay(
                     }
                 };
                 back += 1;
-                if !how.only_look && !open(connection, &stored.name, id, taken.soft_deleted_at, how.by).await? {
+                let subject = (stored.name.as_str(), id.as_str());
+                if !how.only_look && !open(connection, &compiled, subject, taken.soft_deleted_at, how.by).await? {
                     replayed.refused.push((stored.name.clone(), id.clone()));
                 }
             }
@@ -167,20 +169,26 @@ pub async fn replay(
     Ok(replayed)
 }
 
-/// Opens the deletion of a subject; false where its table refuses that.
-async fn open(connection: &mut PgConnection, policy: &str, id: &str, deleted_at: Moment, by: &str) -> Result<bool> {
+/// Opens the deletion of a subject; false where its table refuses that, be it at the end.
+async fn open(
+    connection: &mut PgConnection,
+    compiled: &Compiled,
+    (policy, id): (&str, &str),
+    deleted_at: Moment,
+    by: &str,
+) -> Result<bool> {
+    let path = &compiled.root.path;
     rows::savepoint(connection).await?;
-    let mut opened = store::replay_subject(connection, policy, id, deleted_at, by).await;
-    if opened.is_ok() {
-        opened = rows::end_savepoint(connection, true).await;
+    let opened = async {
+        store::replay_subject(&mut *connection, policy, id, deleted_at, by).await?;
+        path.enter(&mut *connection).await?;
+        path.settle(&mut *connection).await
     }
+    .await;
+    rows::end_savepoint(connection, opened.is_ok()).await?;
     match opened {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_refused() || error.is_of_a_row() => {
-            rows::end_savepoint(connection, false).await?;
-            Ok(false)
-        }
-        Err(error) => Err(error),
+        Err(error) if error.is_refused() || error.is_of_a_row() => Ok(false),
+        opened => opened.map(|()| true),
     }
 }
 

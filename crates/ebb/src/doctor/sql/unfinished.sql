@@ -21,8 +21,9 @@ FROM ebb.split p
 WHERE p.state IN ('splitting', 'abandoning')
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity s WHERE s.pid = p.holder_pid AND s.backend_start = p.holder_start)
 UNION ALL
--- A day after the swap: the partition that was split still has every row of then, whatever was deleted or has expired since.
+-- A day after the swap, or at once where subjects are erased: the partition that was split still has every row of then, whatever was
+-- deleted or has expired since.
 SELECT p.relation, 'finish', p.plan ->> 'source_label', NULL, false
 FROM ebb.split p
-WHERE p.state = 'split' AND p.changed_at < clock_timestamp() - interval '1 day'
+WHERE p.state = 'split' AND (p.changed_at < clock_timestamp() - interval '1 day' OR EXISTS (SELECT FROM ebb.retain))
 ORDER BY 1
