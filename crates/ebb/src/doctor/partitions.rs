@@ -150,6 +150,12 @@ fn begun(one: &Unfinished) -> Finding {
             );
             Finding::fail("unfinished", about, text)
         }
+        None if what == "split" => {
+            let text = format!(
+                "{relation} is {state}, and nobody is at it: until it goes on, whatever is deleted or erased stays in the parts, which nobody sees"
+            );
+            Finding::warn("unfinished", about, text)
+        }
         None => Finding::warn("unfinished", about, format!("{relation} is {state}, and nobody is at it")),
     }
     .fix(fix)

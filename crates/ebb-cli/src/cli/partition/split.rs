@@ -93,7 +93,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let done = split::split(context.engine.database(), &request, &mut watch).await?;
     let already = if done.already { " already" } else { "" };
     say!("{} is split{already} into {}", done.partition, output::plural(done.parts.len() as u64, "partition"));
-    say!("it stays beside {0} as it was then; let it go with: ebb partition finish {0}", done.table);
+    say!("it is empty, and stays for the way back; let it go with: ebb partition finish {}", done.table);
     Ok(Outcome::Done)
 }
 
@@ -123,5 +123,5 @@ fn print(found: &Preflight) {
     };
     let names: Vec<&str> = plan.parts().collect();
     say!("becomes: {}", names.join(", "));
-    say!("needs its size once more, with indexes, until `ebb partition finish {}`", found.table);
+    say!("needs its size once more, with indexes, until they are in its place");
 }

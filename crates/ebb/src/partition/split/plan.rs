@@ -110,7 +110,7 @@ pub struct Plan {
     /// Takes the triggers off again; then what was made goes.
     pub(crate) undo_triggers: Vec<String>,
     pub(crate) undo: Vec<String>,
-    /// Makes the old partition an empty table that rows can go back to.
+    /// Makes the old partition a table that rows can go back to.
     pub(crate) restore: Vec<String>,
 }
 
@@ -242,6 +242,8 @@ impl Composer<'_> {
         }
         steps.extend(self.carry_foreign_keys());
         steps.push(outlast());
+        // Right before the rows of the partition go for good.
+        steps.push(Step::new("compare the rows once more", Act::Compare, vec![self.compare()]));
         steps.push(Step::new("put the parts in its place", Act::Swap, self.swap(&label)));
         for (part, _) in &self.parts {
             let sql = vec![format!("ALTER TABLE {part} DROP CONSTRAINT {BOUND}")];

@@ -36,7 +36,7 @@ type Watch<'a> = &'a mut (dyn FnMut(Progress) + Send);
 pub struct Split {
     /// The table.
     pub table: String,
-    /// The partition that was split; it stays outside until `finish`.
+    /// The partition that was split; it stays outside, empty, until `finish`.
     pub partition: String,
     /// What it was split into.
     pub parts: Vec<String>,
@@ -364,11 +364,11 @@ pub(crate) async fn abandon(session: &mut Session, row: &Row, plan: &Plan, watch
     store::forget(&mut session.connection, label).await
 }
 
-/// After the swap: the old partition becomes an empty table that rows can go back to.
+/// After the swap: the old partition, which is empty, becomes a table that rows can go back to.
 pub(crate) async fn prepare_rollback(session: &mut Session, row: &Row, plan: &Plan, watch: Watch<'_>) -> Result<()> {
     go_on(session, row, plan, watch).await?;
-    let emptied = After::Split { label: &row.relation, state: "undone", step: plan.steps.len() };
-    short(session, &[row.relid], &plan.restore, watch, emptied).await
+    let undone = After::Split { label: &row.relation, state: "undone", step: plan.steps.len() };
+    short(session, &[row.relid], &plan.restore, watch, undone).await
 }
 
 /// The old partition goes: all of its rows are in the parts since the swap.

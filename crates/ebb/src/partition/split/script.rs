@@ -112,7 +112,7 @@ pub(crate) fn undo_script(row: &Row) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// After the swap, on the way back: the old partition becomes an empty table that rows can go back to.
+/// After the swap, on the way back: the old partition becomes a table that rows can go back to.
 pub(crate) fn restore_script(row: &Row) -> Result<Vec<String>> {
     let plan = row.plan()?;
     if row.steps_done() < plan.steps.len() {
@@ -120,7 +120,7 @@ pub(crate) fn restore_script(row: &Row) -> Result<Vec<String>> {
             .with_hint(format!("go on with it first: ebb partition split {}", row.relation)));
     }
     let undone = format!("UPDATE ebb.split SET state = 'undone' WHERE relation = {}", Literal(&row.relation));
-    let mut lines = vec!["-- the partition that was split is emptied, for the rows to go back to".to_owned()];
+    let mut lines = vec!["-- the partition that was split is made ready for the rows to go back to".to_owned()];
     lines.extend(together(plan.restore.into_iter().chain([undone]), true));
     Ok(lines)
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ebb::partition::adopt::{Progress, adopt};
+use ebb::partition::rollback;
 use ebb::partition::split::{self, split};
 use ebb::spine::Status;
 
@@ -88,7 +89,7 @@ async fn what_upkeep_takes_out_is_still_its_subjects_and_stops_no_erasure() {
 }
 
 #[tokio::test]
-async fn what_adopting_and_splitting_prepare_stops_no_erasure() {
+async fn what_adopting_splitting_and_rolling_back_prepare_stops_no_erasure() {
     let ebb = with_users("").await;
     ebb.db
         .execute(
@@ -122,6 +123,25 @@ async fn what_adopting_and_splitting_prepare_stops_no_erasure() {
     split(ebb.engine.database(), &request(), &mut |_| ()).await.unwrap();
     erase(&ebb, 4).await;
     assert_eq!(ebb.list("user_id", "(SELECT DISTINCT user_id FROM public.t) t").await, "5,6,7,8,9");
+    // Nor has anything else that is left of it whoever went.
+    let tables = "SELECT array_agg(oid::regclass::text) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+                  AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'user_id')";
+    for table in ebb.db.scalar::<Vec<String>>(tables).await {
+        let left: i64 = ebb.db.scalar(&format!("SELECT count(*) FROM ONLY {table} WHERE user_id <= 4")).await;
+        assert_eq!(left, 0, "{table}");
+    }
+    let engine = ebb.another(ebb.db.open());
+    let begun = tokio::spawn(async move {
+        let mut watch = |progress| {
+            assert!(!matches!(&progress, Progress::Step(_, _, title) if title.contains("move the name back")), "killed")
+        };
+        rollback(engine.database(), "public.t", "test", &mut watch).await
+    });
+    assert!(begun.await.is_err());
+    erase(&ebb, 5).await;
+    rollback(ebb.engine.database(), "public.t", "test", &mut |_| ()).await.unwrap();
+    erase(&ebb, 6).await;
+    assert_eq!(ebb.list("user_id", "(SELECT DISTINCT user_id FROM public.t) t").await, "7,8,9");
 }
 
 #[tokio::test]

@@ -48,8 +48,8 @@ impl Composer<'_> {
         steps
     }
 
-    /// The old partition keeps its rows until `finish`, but no foreign key (others could not delete what its rows refer
-    /// to), and takes no more.
+    /// The old partition stays until `finish`, for a way back that leads through it, but neither its rows (nothing would take
+    /// out of them whoever is erased, or what expires) nor a foreign key, and takes no more.
     pub(super) fn swap(&self, label: &str) -> Vec<String> {
         let (table, partition) = (&self.of.table, &self.of.partition);
         let mut sql = vec![
@@ -76,7 +76,8 @@ impl Composer<'_> {
             sql.push("SET CONSTRAINTS ALL IMMEDIATE".into());
         }
         sql.extend(self.drop_triggers(""));
-        sql.push(format!("ALTER TABLE {partition} ADD CONSTRAINT {OVER} CHECK (false) NOT VALID"));
+        sql.push(format!("TRUNCATE ONLY {partition}"));
+        sql.push(format!("ALTER TABLE {partition} ADD CONSTRAINT {OVER} CHECK (false)"));
         let by_index = self.of.indexes.iter().any(|index| index.is_replica_identity);
         for (n, (part, period)) in self.parts.iter().enumerate() {
             if n >= MANY {
@@ -115,7 +116,7 @@ impl Composer<'_> {
         sql
     }
 
-    /// Makes the old partition an empty table that rows can go back to.
+    /// Makes the old partition a table that rows can go back to.
     pub(super) fn restore(&self) -> Vec<String> {
         let partition = &self.of.partition;
         let keys = self.of.old_foreign_keys.iter().flat_map(|key| {
@@ -124,7 +125,6 @@ impl Composer<'_> {
             let on = format!("{name} ON {partition}");
             std::iter::once(add).chain(key.comment.iter().map(move |text| comment("CONSTRAINT", &on, text)))
         });
-        let empty = [format!("ALTER TABLE {partition} DROP CONSTRAINT {OVER}"), format!("TRUNCATE ONLY {partition}")];
-        empty.into_iter().chain(keys).collect()
+        std::iter::once(format!("ALTER TABLE {partition} DROP CONSTRAINT {OVER}")).chain(keys).collect()
     }
 }

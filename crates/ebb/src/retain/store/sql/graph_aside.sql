@@ -13,6 +13,8 @@ SELECT c.oid::int8, NULL
 FROM (SELECT ebb.table_named(p ->> 'relation') AS oid FROM ebb.split s, jsonb_array_elements(s.plan -> 'parts') p
       WHERE s.state IN ('splitting', 'abandoning')
       UNION ALL
+      SELECT ebb.table_named(s.plan ->> 'source') FROM ebb.split s WHERE s.state = 'undone'
+      UNION ALL
       SELECT ebb.table_named(pg_catalog.format('%I.%I', a.plan ->> 'schema', a.plan ->> 'parent')) FROM ebb.adoption a
       UNION ALL
       SELECT ebb.table_named(pg_catalog.format('%I.%I', l ->> 0, l ->> 1)) FROM ebb.adoption a, jsonb_array_elements(a.plan -> 'leftovers') l
