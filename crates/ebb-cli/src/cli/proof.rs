@@ -205,7 +205,7 @@ pub(crate) async fn report(context: &Context, args: ReportArgs) -> Result<Outcom
         Format::Csv => output::bytes(report.csv().as_bytes())?,
         Format::Html => output::bytes(html(&report).as_bytes())?,
     }
-    Ok(if report.premature.is_empty() { Outcome::Done } else { Outcome::Problems })
+    Ok(if report.is_clean() { Outcome::Done } else { Outcome::Problems })
 }
 
 pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcome> {
@@ -311,6 +311,11 @@ fn html(report: &Report) -> String {
             time(row.not_before),
         ]
     });
+    let early = report.swept_early.iter().map(|row| {
+        let times = [time(row.newest), time(row.deleted_at), time(row.not_before)];
+        [vec![row.record.to_string(), row.policy.clone(), row.table.clone(), output::count(row.rows)], times.to_vec()]
+            .concat()
+    });
     let asked = report.asked.iter().map(|(what, count)| vec![what.clone(), output::count(*count)]);
     let below =
         report.below_default.iter().map(|(policy, tenant, term)| vec![policy.clone(), tenant.clone(), term.clone()]);
@@ -319,11 +324,16 @@ fn html(report: &Report) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Retention report</title>\
          <style>body{{font:15px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}table{{border-collapse:collapse;width:100%}}\
          td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}</style>\
-         <h1>Retention report</h1><p>{} to {}{}</p>{}{}{}{}{}{}</html>\n",
+         <h1>Retention report</h1><p>{} to {}{}</p>{}{}{}{}{}{}{}</html>\n",
         time(report.since),
         time(report.until),
         report.tenant.as_ref().map_or(String::new(), |tenant| format!(", tenant {}", escape(tenant))),
         table("Premature erasures", &["record", "policy", "soft-deleted", "erased", "not before"], premature.collect()),
+        table(
+            "Rows deleted too early",
+            &["record", "policy", "table", "rows", "newest", "deleted", "not before"],
+            early.collect()
+        ),
         table("Subjects erased", &["policy", "subjects", "late", "average days", "shortest"], erased.collect()),
         table("Rows deleted", &["day", "policy", "table", "rows"], deleted.collect()),
         table("Asked for", &["what", "times"], asked.collect()),

@@ -56,16 +56,19 @@ fn day(text: Option<&str>) -> Result<Option<Moment>, Problem> {
 }
 
 fn verdict(report: &Report) -> Markup {
-    match report.premature.as_slice() {
-        [] => html! {
+    if report.is_clean() {
+        return html! {
             div.banner.good role="status" { (frame::tick()) div { strong { "Nothing was erased too early" } p { "Computed just now from the audit and the history of the policies, by queries that share nothing with the code that erases." } } }
-        },
-        early => html! {
-            div.banner.bad role="alert" { (frame::alert()) div {
-                strong { (early.len()) " erasures came before their time" }
-                ul { @for one in early.iter().take(20) { li { "record " (one.record) " of " (one.policy) ": " (time(one.erased_at)) ", not before " (time(one.not_before)) } } }
-            } }
-        },
+        };
+    }
+    let subjects = report.premature.iter().map(|one| (one.record, &one.policy, one.erased_at, one.not_before));
+    let rows = report.swept_early.iter().map(|one| (one.record, &one.policy, one.deleted_at, one.not_before));
+    let (early, many) = (subjects.chain(rows).take(20), report.premature.len() + report.swept_early.len());
+    html! {
+        div.banner.bad role="alert" { (frame::alert()) div {
+            strong { (many) " erasures came before their time" }
+            ul { @for (record, policy, at, not_before) in early { li { "record " (record) " of " (policy) ": " (time(at)) ", not before " (time(not_before)) } } }
+        } }
     }
 }
 

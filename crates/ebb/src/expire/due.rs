@@ -112,6 +112,8 @@ pub(crate) struct Due {
     zone: Zone,
     /// How old a row must be, by every term that it must outlive.
     ages: Vec<Age>,
+    /// When the cutoff was fixed, by the clock that it comes from.
+    pub(crate) as_of: Timestamp,
     /// The moment the run's cutoff stands for.
     pub(crate) cutoff: Timestamp,
     /// The cutoff as a constant of the column's type.
@@ -135,14 +137,15 @@ impl Due {
             [] => clock.now(),
             ages => one_of("LEAST", ages.iter().map(|age| age.before(&clock.now(), &zone))),
         };
-        let sql = format!("SELECT {moment}, ({})::text", time.cutoff_at(&moment, &zone));
-        let (cutoff, text): (jiff_sqlx::Timestamp, String) =
+        let sql = format!("SELECT {}, {moment}, ({})::text", clock.now(), time.cutoff_at(&moment, &zone));
+        let (as_of, cutoff, text): (jiff_sqlx::Timestamp, jiff_sqlx::Timestamp, String) =
             sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?;
         let mut due = Due {
             column: column.name.clone(),
             time,
             zone: policy.zone.clone(),
             ages,
+            as_of: as_of.to_jiff(),
             cutoff: cutoff.to_jiff(),
             literal: String::new(),
         };

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::PgConnection;
 
-use crate::audit::{Entry, RowEntry, SubjectKey};
+use crate::audit::{Entry, Moment, RowEntry, SubjectKey};
 use crate::gate;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::pg::{Ident, expression};
@@ -309,9 +309,9 @@ impl Sweep {
         entry.due_to = swept.due_to;
         entry.run = Some(batch.run);
         entry.node = Some(claim.node.clone());
+        entry.details = serde_json::json!({ "as_of": Moment::from(self.target.due.as_of) });
         if let Action::Set(changes) = &self.policy.action {
-            let columns: Vec<&str> = changes.iter().map(|(column, _)| column.as_str()).collect();
-            entry.details = serde_json::json!({ "set": columns });
+            entry.details["set"] = changes.iter().map(|(column, _)| column.as_str()).collect();
         }
         match (&swept.keys, &swept.dues, &self.subject_key) {
             (Some(keys), Some(dues), Some(subject_key)) => {

@@ -278,6 +278,8 @@ pub(crate) struct Contents {
     pub(crate) counted: bool,
     pub(crate) oldest: Option<Moment>,
     pub(crate) newest: Option<Moment>,
+    /// When that was looked at, by the clock of policies.
+    pub(crate) as_of: Moment,
     /// Whether its newest row is past `keep` too.
     pub(crate) due: bool,
     /// Whether all of its rows are of its period.
@@ -315,7 +317,7 @@ pub(crate) async fn lock_and_look(
               size AS (SELECT pg_relation_size({relation}) / 8192 <= {COUNT_UP_TO_PAGES} AS counted)
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
-                size.counted, edges.oldest, edges.newest,
+                size.counted, edges.oldest, edges.newest, ebb.now() AS as_of,
                 COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due, COALESCE(edges.inside, true) AS inside
          FROM edges, size",
         edge("ASC"),

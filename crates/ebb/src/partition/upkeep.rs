@@ -399,7 +399,7 @@ impl Upkeep {
         entry.node = Some(claim.node.clone());
         entry.details = serde_json::json!({
             "table": self.on.table.relation.label(), "from": leaving.lower_bound, "to": leaving.upper_bound,
-            "counted": contents.counted,
+            "counted": contents.counted, "as_of": contents.as_of,
         });
         if !dropped {
             entry.details["emptied"] = true.into();

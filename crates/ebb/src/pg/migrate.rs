@@ -72,6 +72,7 @@ const MIGRATIONS: &[Migration] = migrations![
     44 "0044_applied",
     45 "0045_renew",
     46 "0046_ahead",
+    47 "0047_report",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -45,7 +45,7 @@ pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replay, Replayed, past_erasures, replay};
-pub use report::{Deleted, Erased, Premature, Report, report};
+pub use report::{Deleted, Erased, Premature, Report, SweptEarly, report};
 pub(crate) use review::observe;
 pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};

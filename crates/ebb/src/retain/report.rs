@@ -24,6 +24,8 @@ pub struct Report {
     pub erased: Vec<Erased>,
     /// Erasures before their time; must be none.
     pub premature: Vec<Premature>,
+    /// Rows that went before their time by their age; must be none.
+    pub swept_early: Vec<SweptEarly>,
     /// How often each thing was asked for: delete, restore, hold, release, override, …
     pub asked: Vec<(String, i64)>,
     /// Overrides that are shorter than the policy's default: (policy, tenant, retention).
@@ -69,6 +71,20 @@ pub struct Premature {
     pub not_before: Moment,
 }
 
+/// Rows that went by their age before their time, all of one record.
+#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[expect(missing_docs, reason = "named for what they are")]
+pub struct SweptEarly {
+    pub record: i64,
+    pub policy: String,
+    pub table: String,
+    pub rows: i64,
+    /// What was as old as this went, and whatever was older.
+    pub newest: Moment,
+    pub deleted_at: Moment,
+    pub not_before: Moment,
+}
+
 /// Makes the report over a time.
 pub async fn report(
     connection: &mut PgConnection,
@@ -84,6 +100,10 @@ pub async fn report(
         deleted: store::report_deleted(connection, since, until, tenant).await?,
         erased: store::report_erased(connection, since, until, tenant).await?,
         premature: store::report_premature(connection, since, until, tenant).await?,
+        swept_early: match tenant {
+            None => store::report_swept_early(connection, since, until).await?,
+            Some(_) => Vec::new(),
+        },
         asked: store::report_asked(connection, since, until, tenant).await?,
         below_default: store::report_below_default(connection, tenant).await?,
         failed: store::stuck(connection, super::erase::ATTEMPTS, tenant)
@@ -95,6 +115,11 @@ pub async fn report(
 }
 
 impl Report {
+    /// Whether nothing went before its time.
+    pub fn is_clean(&self) -> bool {
+        self.premature.is_empty() && self.swept_early.is_empty()
+    }
+
     /// As comma-separated values: a line a day, policy and table; then, each under a header of its own after an empty line,
     /// everything else that the report has.
     pub fn csv(&self) -> String {
@@ -124,6 +149,15 @@ impl Report {
             [vec!["premature".to_owned(), r.policy.clone(), number(&r.record), deletion], times.to_vec()].concat()
         });
         table("finding,policy,record,deletion,soft_deleted_at,erased_at,not_before", premature.collect());
+        let early = self.swept_early.iter().map(|r| {
+            let times = [r.newest, r.deleted_at, r.not_before].map(|at| at.to_string());
+            [
+                vec!["swept_early".to_owned(), r.policy.clone(), number(&r.record), r.table.clone(), number(&r.rows)],
+                times.to_vec(),
+            ]
+            .concat()
+        });
+        table("finding,policy,record,table,rows,newest,deleted_at,not_before", early.collect());
         table("asked,times", self.asked.iter().map(|(what, times)| vec![what.clone(), number(times)]).collect());
         let below =
             self.below_default.iter().map(|(policy, tenant, term)| vec![policy.clone(), tenant.clone(), term.clone()]);

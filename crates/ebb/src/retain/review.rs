@@ -1,4 +1,4 @@
-//! The review: once a week the audit is asked whether anything was erased before its time, and what the rows of each policy
+//! The review: once a week the audit is asked whether anything went before its time, and what the rows of each policy
 //! and tenant take is written down. Invariants: the question shares nothing with the code that erases; what was found once
 //! is never forgotten; a large table is sampled, so that a review costs no more than a look.
 
@@ -141,19 +141,27 @@ async fn review(batch: &mut Batch) -> Result<()> {
     let connection = batch.connection();
     let (since, until) = store::review_since(connection).await?;
     let premature = store::report_premature(connection, since, until, None).await?;
+    let swept_early = store::report_swept_early(connection, since, until).await?;
     let erased: i64 = store::report_erased(connection, since, until, None).await?.iter().map(|of| of.subjects).sum();
     let stuck: i64 =
         store::stuck(connection, super::erase::ATTEMPTS, None).await?.iter().map(|(_, count, _)| count).sum();
-    store::note_premature(connection, &premature).await?;
-    store::note_review(connection, (since, until), erased, premature.len() as i64, stuck).await?;
+    let subjects = premature.iter().map(|found| (found.record, found.policy.as_str()));
+    let rows = swept_early.iter().map(|found| (found.record, found.policy.as_str()));
+    let early: Vec<(i64, &str)> = subjects.chain(rows).collect();
+    store::note_premature(connection, &early).await?;
+    store::note_review(connection, (since, until), erased, early.len() as i64, stuck).await?;
     for found in &premature {
         tracing::error!(policy = found.policy, record = found.record, erased_at = %found.erased_at,
             not_before = %found.not_before, "A subject was erased before its time");
     }
+    for found in &swept_early {
+        tracing::error!(policy = found.policy, record = found.record, rows = found.rows, deleted_at = %found.deleted_at,
+            not_before = %found.not_before, "Rows were deleted before their time");
+    }
     let mut entry = Entry::new("review", "ebb");
     (entry.run, entry.node) = (Some(run), Some(node));
     entry.details = serde_json::json!({
-        "since": since, "until": until, "erased": erased, "premature": premature.len(), "stuck": stuck,
+        "since": since, "until": until, "erased": erased, "premature": early.len(), "stuck": stuck,
     });
     entry.insert(connection).await?;
     metrics::premature(store::count_premature(connection).await?);

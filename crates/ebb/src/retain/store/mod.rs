@@ -18,8 +18,8 @@ pub(crate) use policies::{
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
-    report_below_default, report_deleted, report_erased, report_premature, report_span, review_due, review_since,
-    table_size,
+    report_below_default, report_deleted, report_erased, report_premature, report_span, report_swept_early, review_due,
+    review_since, table_size,
 };
 pub(crate) use subjects::{
     Backlog, backlog, call, deletion_of, explain_end, history_of, hold_of, list_open, list_waiting, look_subject,

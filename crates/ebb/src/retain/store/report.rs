@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 
 use super::subjects::explain;
 use crate::audit::Moment;
-use crate::retain::report::{Deleted, Erased, Premature};
+use crate::retain::report::{Deleted, Erased, Premature, SweptEarly};
 use crate::{Result, sql};
 
 /// Since when a review waits, what time it is, and whether somebody asked for one.
@@ -16,9 +16,9 @@ pub(crate) async fn review_since(connection: &mut PgConnection) -> Result<(Momen
     Ok(sql!("review_since" as (Moment, Moment)).fetch_one(connection).await?)
 }
 
-pub(crate) async fn note_premature(connection: &mut PgConnection, found: &[Premature]) -> Result<()> {
-    let (records, policies): (Vec<i64>, Vec<&str>) =
-        found.iter().map(|found| (found.record, found.policy.as_str())).unzip();
+/// Keeps records of what went before its time in mind, each with its policy.
+pub(crate) async fn note_premature(connection: &mut PgConnection, found: &[(i64, &str)]) -> Result<()> {
+    let (records, policies): (Vec<i64>, Vec<&str>) = found.iter().copied().unzip();
     sql!("note_premature").bind(records).bind(policies).execute(connection).await?;
     Ok(())
 }
@@ -95,6 +95,14 @@ pub(crate) async fn report_premature(
 ) -> Result<Vec<Premature>> {
     let query = sql!("report_premature" as Premature);
     Ok(query.bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+}
+
+pub(crate) async fn report_swept_early(
+    connection: &mut PgConnection,
+    since: Moment,
+    until: Moment,
+) -> Result<Vec<SweptEarly>> {
+    Ok(sql!("report_swept_early" as SweptEarly).bind(since).bind(until).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_asked(

@@ -2,7 +2,7 @@
 
 use ebb::audit::Moment;
 use ebb::policy::Term;
-use ebb::retain::{OverrideChange, TenantTerms};
+use ebb::retain::{OverrideChange, Report, TenantTerms};
 
 use super::{SHOP, users};
 use crate::harness::Ebb;
@@ -141,6 +141,75 @@ async fn the_check_and_the_engine_agree_on_every_calendar() {
     assert!(found.iter().all(|name| name == "early"), "{found:?}");
     let forged = "SELECT count(*) FROM ebb.audit WHERE by_name = 'early'";
     assert_eq!(found.len() as i64, ebb.db.scalar::<i64>(forged).await);
+}
+
+/// Whatever the report has about all of time.
+async fn whole(ebb: &Ebb) -> Report {
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    ebb::retain::report(&mut tx, Some(Moment::NEG_INFINITY), Some(Moment::INFINITY), None).await.unwrap()
+}
+
+#[tokio::test]
+async fn rows_that_go_by_their_age_too_early_are_found() {
+    let ebb = Ebb::with(
+        "CREATE TABLE visits (id int PRIMARY KEY, at timestamptz NOT NULL);
+         INSERT INTO visits SELECT n, timestamptz '2026-01-01' + n * interval '1 day' FROM generate_series(0, 88) n;
+         CREATE TABLE p (id int, at timestamptz NOT NULL) PARTITION BY RANGE (at)",
+    )
+    .await;
+    ebb.set_clock("2026-02-01 00:00:00+00").await;
+    ebb.apply(
+        "[[retain]]\nname = \"visits\"\ntable = \"public.visits\"\ncolumn = \"at\"\nolder_than = \"1mo\"\nfloor = \"30d\"\nbrake = { share = \"off\" }
+         [[partition]]\nname = \"p\"\ntable = \"public.p\"\ncolumn = \"at\"\nby = \"month\"\nahead = 2\nkeep = \"1mo\"\nbrake = { share = \"off\" }",
+    )
+    .await;
+    ebb.once("p").await;
+    ebb.db.execute("INSERT INTO p VALUES (1, '2026-02-27')").await;
+    for day in ["2026-02-15", "2026-03-01", "2026-03-29", "2026-03-31", "2026-04-01"] {
+        ebb.set_clock(&format!("{day} 12:00:00+00")).await;
+        ebb.once("visits").await;
+        ebb.once("p").await;
+    }
+    let report = whole(&ebb).await;
+    assert!(report.is_clean(), "{report:?}");
+    // A row is deleted on the day on which it goes, not on the one that it was of.
+    let days: Vec<(&str, &str, i64)> =
+        report.deleted.iter().map(|one| (one.day.as_str(), one.table.as_str(), one.rows)).collect();
+    assert_eq!(days[0], ("2026-02-15", "public.visits", 15));
+    assert!(days.contains(&("2026-04-01", "public.p", 1)), "{days:?}");
+    // Somebody takes rows a moment too soon: by the term, by the floor, with a partition, or by a policy that nobody has.
+    let forge = |action: &'static str, policy: &'static str, version: &'static str, newest: &'static str| {
+        format!(
+            "INSERT INTO ebb.audit (action, policy, policy_version, relation, rows, cutoff, by_name, details)
+             SELECT '{action}', '{policy}', {version}, 'public.x', 7, timestamptz '{newest}Z', '{newest}', '{{\"as_of\": \"2026-03-29T12:00:00Z\"}}'
+             FROM ebb.policy p WHERE p.name = '{policy}'"
+        )
+    };
+    for (action, policy, version, newest) in [
+        ("expire", "visits", "p.version", "2026-02-27 12:00:00"),
+        ("expire", "visits", "p.version", "2026-02-27 12:00:01"),
+        ("drop_partition", "p", "p.version", "2026-02-28 12:00:00"),
+        ("drop_partition", "p", "p.version", "2026-03-01 12:00:01"),
+        ("expire", "visits", "99", "2026-01-01 12:00:00"),
+    ] {
+        ebb.db.execute(&forge(action, policy, version, newest)).await;
+    }
+    let report = whole(&ebb).await;
+    assert!(!report.is_clean() && report.premature.is_empty());
+    let found: Vec<String> =
+        report.swept_early.iter().map(|one| format!("{} {}", one.newest, one.not_before)).collect();
+    assert_eq!(
+        found,
+        [
+            "2026-02-27T12:00:01Z 2026-03-29T12:00:01Z",
+            "2026-03-01T12:00:01Z 2026-04-01T12:00:01Z",
+            "2026-01-01T12:00:00Z infinity"
+        ]
+    );
+    assert!(report.csv().contains("swept_early,visits,") && report.csv().contains(",public.x,7,2026-02-27T12:00:01Z,"));
+    ebb.set_clock("2100-01-01 00:00:00+00").await;
+    ebb.once("audit:audit").await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.premature").await, 3);
 }
 
 #[tokio::test]

@@ -1,16 +1,17 @@
 -- Rows deleted from $1 to $2, of a tenant ($3) or of all, by day, policy and table, those that came late among them. Index:
--- audit_policy; read only. Sweeps know no tenant and are left out where one is asked for.
-SELECT to_char(e.day, 'YYYY-MM-DD') AS day, e.policy, e.relation AS table, sum(e.rows)::int8 AS rows
+-- audit_policy, audit_at; read only. Sweeps and partitions know no tenant and are left out where one is asked for.
+SELECT to_char(date_trunc('day', e.at), 'YYYY-MM-DD') AS day, e.policy, e.relation AS table, sum(e.rows)::int8 AS rows
 FROM (
-    SELECT date_trunc('day', COALESCE((a.details ->> 'erased_at')::timestamptz, a.at)) AS day, a.policy, t.key AS relation,
-           t.value::int8 AS rows
+    SELECT COALESCE((a.details ->> 'erased_at')::timestamptz, a.at) AS at, a.policy, t.key AS relation, t.value::int8 AS rows
     FROM ebb.audit a, jsonb_each_text(a.details -> 'tables') AS t
-    WHERE a.action IN ('erase', 'erase_late') AND COALESCE((a.details ->> 'erased_at')::timestamptz, a.at) BETWEEN $1 AND $2
-      AND ($3::text IS NULL OR a.details ->> 'tenant' = $3)
+    WHERE a.action IN ('erase', 'erase_late') AND ($3::text IS NULL OR a.details ->> 'tenant' = $3)
     UNION ALL
-    SELECT date_trunc('day', COALESCE(a.cutoff, a.at)), a.policy, a.relation, a.rows
+    SELECT COALESCE((a.details ->> 'as_of')::timestamptz, a.at), a.policy, COALESCE(a.details ->> 'table', a.relation), a.rows
     FROM ebb.audit a
-    WHERE a.action = 'expire' AND a.policy IS NOT NULL AND a.at BETWEEN $1 AND $2 AND $3::text IS NULL AND a.details ->> 'set' IS NULL
+    WHERE a.action IN ('expire', 'drop_partition') AND a.policy IS NOT NULL AND $3::text IS NULL AND a.details ->> 'set' IS NULL AND a.rows > 0
+      -- A record is made after the moment that it names, unless the clock was moved.
+      AND a.at >= CASE WHEN ebb.now() = now() THEN $1 ELSE '-infinity' END
 ) e
+WHERE e.at BETWEEN $1 AND $2
 GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3

@@ -1,9 +1,7 @@
 -- Erasures before their time, from $1 to $2, of a tenant ($3) or of all. Asks only the audit and the history of policies:
 -- the floor of the version that erased always counts; unless the erasure was requested, so does the retention that the tenant last
 -- had by the audit, or the grace, and the whole time between a warning and the erasure. Whoever was to be warned and was not went too
--- early, whenever it was. Of terms that changed just then the shorter one counts. Terms are read as they were written (mo is months)
--- and end where the calendar of the version's zone says: its days and hours first, a day being 24 hours, then its months.
--- Read only.
+-- early, whenever it was. Of terms that changed just then the shorter one counts. Read only.
 WITH erasure AS (
     SELECT a.id, a.policy, a.policy_version, a.details ->> 'tenant' AS tenant, (a.details ->> 'deletion')::uuid AS deletion,
            ebb.recorded_moment(a.details ->> 'soft_deleted_at') AS soft_deleted_at,
@@ -48,12 +46,7 @@ CROSS JOIN LATERAL (
         SELECT 'warned', e.warned_at, o.details -> 'warn_before' ->> 0 FROM ebb.audit o
         WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
     ) AS terms (rule, since, written)
-    CROSS JOIN LATERAL (SELECT regexp_replace(terms.written, '(\d)mo', '\1mon', 'g')::interval AS whole) term
-    CROSS JOIN LATERAL (SELECT date_trunc('month', term.whole) AS months, terms.since AT TIME ZONE 'UTC' AS since) part
-    CROSS JOIN LATERAL (SELECT (part.since + (term.whole - part.months)) AT TIME ZONE 'UTC' AS days) after
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN part.months = interval '0' THEN after.days
-                    ELSE ((after.days AT TIME ZONE e.zone) + part.months) AT TIME ZONE e.zone END AS at) ends
+    CROSS JOIN LATERAL (SELECT ebb.reported_end(terms.since, terms.written, e.zone) AS at) ends
 ) over
 WHERE over.not_before IS NULL OR e.erased_at < over.not_before
 ORDER BY e.id
