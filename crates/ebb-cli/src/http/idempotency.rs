@@ -1,12 +1,16 @@
 //! `Idempotency-Key` on every POST, kept by Ebb's own once. Invariants: of requests with one key (of one token, to one
 //! address) one is carried out; the others get its answer, are told that it is being worked on, or, where they ask for
-//! something else, are refused. A failure of ours gives the key back.
+//! something else, are refused. A failure of ours gives the key back. What is kept of an answer only the request's own key
+//! opens: nothing that it says of somebody can be read in the database, also after whoever it is about was erased.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use ebb::audit::ClosingKey;
 use ebb::once::{Begun, Work};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -19,7 +23,7 @@ const NAMESPACE: &str = "http";
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// An answer as it is kept.
+/// An answer as it is kept, closed.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     status: u16,
@@ -49,14 +53,15 @@ async fn carried_out_once(surface: &Surface, request: Request, next: Next) -> Re
     let caller = auth::caller(&mut parts, surface).await?;
     let body = extract::body(body).await?;
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    let claim = digest([caller.id.as_str(), target, &key].map(str::as_bytes));
+    let parts_of = |what: &str| digest([what, caller.id.as_str(), target, &key].map(str::as_bytes));
+    let (claim, answer) = (parts_of("claim"), ClosingKey::from_bytes(parts_of("answer")));
     let once = surface.engine.once(NAMESPACE).fingerprint(Sha256::digest(&body).to_vec());
     match once.begin(&hex::encode(claim)).await? {
         Begun::First(work) => {
             let response = next.run(Request::from_parts(parts, Body::from(body))).await;
-            keep(work, response).await
+            keep(work, response, &answer).await
         }
-        Begun::Duplicate { result } => replay(result),
+        Begun::Duplicate { result } => replay(result, &answer),
         Begun::InProgress => {
             Err(Problem::new(Sort::InProgress, "a request with this Idempotency-Key is being worked on").retry_after(1))
         }
@@ -76,7 +81,7 @@ fn digest<const N: usize>(parts: [&[u8]; N]) -> [u8; 32] {
 }
 
 /// Keeps what was answered; gives the key back where nothing was done.
-async fn keep(work: Work, response: Response) -> Result<Response, Problem> {
+async fn keep(work: Work, response: Response, key: &ClosingKey) -> Result<Response, Problem> {
     let status = response.status();
     let undone = status.is_server_error()
         || matches!(status, StatusCode::FORBIDDEN | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
@@ -93,17 +98,16 @@ async fn keep(work: Work, response: Response) -> Result<Response, Problem> {
     };
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let kept = Kept { status: status.as_u16(), content_type, body: String::from_utf8_lossy(&bytes).into_owned() };
-    let kept = serde_json::to_value(&kept).unwrap_or_default();
-    // A zero byte has no place in the database: the answer stands, and the key with it, without the body.
-    if work.complete(Some(&kept)).await.is_err() {
-        work.complete(None).await?;
-    }
+    let closed = key.close(&serde_json::to_vec(&kept).unwrap_or_default(), NAMESPACE)?;
+    work.complete(Some(&BASE64.encode(closed).into())).await?;
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }
 
-fn replay(result: Option<serde_json::Value>) -> Result<Response, Problem> {
-    let kept: Option<Kept> = result.and_then(|value| serde_json::from_value(value).ok());
+fn replay(result: Option<serde_json::Value>, key: &ClosingKey) -> Result<Response, Problem> {
+    let closed = result.and_then(|value| BASE64.decode(value.as_str()?).ok());
+    let opened = closed.and_then(|closed| key.open(&closed, NAMESPACE));
+    let kept: Option<Kept> = opened.and_then(|kept| serde_json::from_slice(&kept).ok());
     let Some(kept) = kept else {
         return Err(Problem::new(Sort::Conflict, "this was done before, and its answer was not kept"));
     };

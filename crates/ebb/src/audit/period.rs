@@ -206,19 +206,20 @@ impl fmt::Debug for PeriodKey {
 }
 
 /// Closes something for one place: elsewhere it does not open.
-pub(crate) struct ClosingKey([u8; 32]);
+pub struct ClosingKey([u8; 32]);
 
 impl ClosingKey {
     pub(crate) fn random() -> Result<Self> {
         random_bytes().map(Self)
     }
 
-    pub(super) fn from_bytes(bytes: [u8; 32]) -> Self {
+    /// The key that is made of these.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
     /// A nonce of its own, then the ciphertext: the same content closed twice tells nobody that it is the same.
-    pub(crate) fn close(&self, content: &[u8], place: &str) -> Result<Vec<u8>> {
+    pub fn close(&self, content: &[u8], place: &str) -> Result<Vec<u8>> {
         let nonce: [u8; NONCE] = random_bytes()?;
         let payload = Payload { msg: content, aad: place.as_bytes() };
         let closed = XChaCha20Poly1305::new(&self.0.into()).encrypt(&XNonce::from(nonce), payload);
@@ -227,7 +228,7 @@ impl ClosingKey {
     }
 
     /// None when the content, the place or the key is another.
-    pub(crate) fn open(&self, closed: &[u8], place: &str) -> Option<Vec<u8>> {
+    pub fn open(&self, closed: &[u8], place: &str) -> Option<Vec<u8>> {
         let (nonce, closed) = closed.split_first_chunk::<NONCE>()?;
         let payload = Payload { msg: closed, aad: place.as_bytes() };
         XChaCha20Poly1305::new(&self.0.into()).decrypt(&XNonce::from(*nonce), payload).ok()

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::store::{self, Place, Somebody};
 use crate::pg::{Database, Ident, Relation};
+use crate::spine::batch::Backend;
 use crate::{Error, Result, spine, sql};
 
 /// How long others wait behind it before it gives way, and how often that is looked at. Where transactions that are longer than
@@ -67,7 +68,7 @@ enum Ended {
 struct Watched {
     session: PgConnection,
     watch: PgConnection,
-    pid: i32,
+    backend: Backend,
     /// For whom it waited last.
     behind: Option<Somebody>,
 }
@@ -82,8 +83,11 @@ impl Watched {
             set += &format!("; SET ROLE {role}");
         }
         sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut session).await?;
-        let pid = sqlx::query_scalar("SELECT pg_backend_pid()").persistent(false).fetch_one(&mut session).await?;
-        Ok(Self { session, watch, pid, behind: None })
+        let (pid, name) = sqlx::query_as("SELECT pg_backend_pid(), current_setting('application_name')")
+            .persistent(false)
+            .fetch_one(&mut session)
+            .await?;
+        Ok(Self { session, watch, backend: Backend { pid, name }, behind: None })
     }
 
     /// Runs a statement for as long as there is time, and nobody has to wait behind it for longer than a moment.
@@ -102,11 +106,12 @@ impl Watched {
                 }),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            let behind = sql!("waits_behind" as Somebody).bind(self.pid).fetch_optional(&mut self.watch).await?;
+            let behind =
+                sql!("waits_behind" as Somebody).bind(self.backend.pid).fetch_optional(&mut self.watch).await?;
             self.behind = behind.or(self.behind.take());
-            let blocks = sql!("blocks_others" scalar bool).bind(self.pid).bind(moment.as_millis() as i64);
+            let blocks = sql!("blocks_others" scalar bool).bind(self.backend.pid).bind(moment.as_millis() as i64);
             if !gave_way && blocks.fetch_one(&mut self.watch).await? {
-                spine::store::cancel_backend(&mut self.watch, self.pid).await?;
+                spine::store::cancel(&mut self.watch, &self.backend).await?;
                 gave_way = true;
             }
         }

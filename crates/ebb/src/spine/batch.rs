@@ -23,6 +23,13 @@ pub(crate) struct Claim {
     pub(crate) policy_version: i64,
 }
 
+/// The server process that a batch is in, and what the batch's transaction is called there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Backend {
+    pub(crate) pid: i32,
+    pub(crate) name: String,
+}
+
 /// A transaction that holds the lease's row until it ends.
 pub(crate) struct Batch {
     tx: Transaction<'static, Postgres>,
@@ -41,16 +48,16 @@ impl Batch {
         run: i64,
         size: u64,
         timeout: Duration,
-        backends: &watch::Sender<Vec<i32>>,
+        backends: &watch::Sender<Vec<Backend>>,
     ) -> Result<Batch> {
         let mut tx = database.begin(Guard { statement: timeout, ..Guard::default() }).await?;
         let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
-        let (pid, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+        let (backend, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
         if !current {
             return Err(Error::superseded(format!("policy {} was changed", claim.unit.policy)));
         }
-        backends.send_modify(|backends| backends.push(pid));
+        backends.send_modify(|backends| backends.push(backend));
         Ok(Batch { tx, claim: claim.clone(), run, size })
     }
 

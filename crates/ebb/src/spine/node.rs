@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::batch::Claim;
+use super::batch::{Backend, Claim};
 use super::options::NodeOptions;
 use super::run::Run;
 use super::service::{Service, Station};
@@ -75,7 +75,7 @@ enum Take {
 /// A run that this node has going.
 struct Running {
     generation: i64,
-    backends: watch::Receiver<Vec<i32>>,
+    backends: watch::Receiver<Vec<Backend>>,
 }
 
 /// One node of an engine.

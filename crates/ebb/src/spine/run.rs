@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
-use super::batch::{Batch, Claim, under_lease};
+use super::batch::{Backend, Batch, Claim, under_lease};
 use super::pacing::{self, Pacer, Signals};
 use super::shared::Shared;
 use super::store::{self, Ending};
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     signals: Option<(Instant, Signals)>,
     throttle: Option<&'static str>,
     /// The server processes of the current batches, so that a shutdown can cancel them.
-    backends: watch::Sender<Vec<i32>>,
+    backends: watch::Sender<Vec<Backend>>,
     /// A second batch did not begin: for the rest of the run there is one at a time.
     single: bool,
 }
@@ -82,7 +82,7 @@ impl Run {
         shared: Arc<Shared>,
         work: Arc<dyn Work>,
         claim: Claim,
-        backends: watch::Sender<Vec<i32>>,
+        backends: watch::Sender<Vec<Backend>>,
     ) -> Self {
         Self {
             shared,
@@ -524,14 +524,14 @@ impl Run {
 
 /// Cancels whatever the server processes of a batch are at, after a while and again and again: the chore is told as if a single
 /// statement had taken too long.
-async fn cancel_after(within: Duration, shared: &Shared, backends: &watch::Receiver<Vec<i32>>) -> Infallible {
+async fn cancel_after(within: Duration, shared: &Shared, backends: &watch::Receiver<Vec<Backend>>) -> Infallible {
     tokio::time::sleep(within).await;
     loop {
-        let pids = backends.borrow().clone();
+        let running = backends.borrow().clone();
         let cancelled = answered(ANSWER_WITHIN, async {
             let mut tx = shared.database.read().await?;
-            for pid in pids {
-                store::cancel_backend(&mut tx, pid).await?;
+            for backend in &running {
+                store::cancel(&mut tx, backend).await?;
             }
             Ok(tx.commit().await?)
         });

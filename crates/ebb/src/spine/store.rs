@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::batch::Claim;
+use super::batch::{Backend, Claim};
 use super::pacing::Signals;
 use super::unit::Unit;
 use crate::{Result, sql};
@@ -44,16 +44,17 @@ pub(crate) async fn claim(connection: &mut PgConnection, wish: Wish<'_>) -> Resu
         .await?)
 }
 
-/// The server process, and whether the policy is still the one of the claim; `None` when the lease is not.
-pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<(i32, bool)>> {
-    Ok(sql!("fence" as (i32, bool))
+/// Where the transaction is, and whether the policy is still the one of the claim; `None` when the lease is not.
+pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<(Backend, bool)>> {
+    let fenced = sql!("fence" as (i32, String, bool))
         .bind(claim.unit.to_string())
         .bind(claim.holder)
         .bind(claim.generation)
         .bind(claim.policy_version)
         .bind(&claim.unit.policy)
         .fetch_optional(connection)
-        .await?)
+        .await?;
+    Ok(fenced.map(|(pid, name, current)| (Backend { pid, name }, current)))
 }
 
 pub(crate) async fn heartbeat(
@@ -225,8 +226,8 @@ pub(crate) async fn signals(connection: &mut PgConnection, leaf: u32) -> Result<
     Ok(signals)
 }
 
-pub(crate) async fn cancel_backend(connection: &mut PgConnection, pid: i32) -> Result<()> {
-    sqlx::query("SELECT pg_cancel_backend($1)").persistent(false).bind(pid).execute(connection).await?;
+pub(crate) async fn cancel(connection: &mut PgConnection, backend: &Backend) -> Result<()> {
+    sql!("cancel").bind(backend.pid).bind(&backend.name).execute(connection).await?;
     Ok(())
 }
 

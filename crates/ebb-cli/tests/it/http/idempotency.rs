@@ -66,3 +66,21 @@ async fn keys_that_are_none_are_refused_and_strangers_learn_nothing() {
     assert_eq!(post(&site, "/v1/pause", &reader, "k", &json!({})).await.problem(), "forbidden");
     assert_eq!(pauses(&site).await, 0);
 }
+
+#[tokio::test]
+async fn what_is_kept_of_an_answer_says_nothing_to_whoever_reads_the_database() {
+    let site = Site::new().await;
+    let token = site.token(Role::Operate).await;
+    let path = "/v1/subjects/nobody/ada%40example.test/hold";
+    let body = json!({ "reason": "Ada asked" });
+    let first = post(&site, path, &token, "k", &body).await;
+    let again = post(&site, path, &token, "k", &body).await;
+    assert_eq!((first.status, again.status, again.header("idempotent-replayed")), (404, 404, "true"));
+    assert_eq!(first.json()["detail"], again.json()["detail"]);
+    let kept: String = site.database.scalar("SELECT string_agg(k::text, ' ') FROM ebb.once_key k").await;
+    let opened = |text: &str| kept.contains(text) || kept.contains(&hex::encode(text));
+    assert!(
+        kept.len() > 200 && !["ada@example", "Ada asked", "nobody", "not-found"].iter().any(|text| opened(text)),
+        "{kept}"
+    );
+}

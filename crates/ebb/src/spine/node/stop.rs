@@ -2,6 +2,7 @@
 //! lease goes back with owner and generation named.
 
 use super::Node;
+use crate::spine::batch::Backend;
 use crate::spine::store;
 use crate::{Error, Result};
 
@@ -33,13 +34,14 @@ impl Node {
         if tokio::time::timeout(tenth * 4, self.drain()).await.is_ok() {
             return;
         }
-        let pids: Vec<i32> = self.running.values().flat_map(|running| running.backends.borrow().clone()).collect();
-        tracing::info!(batches = pids.len(), "Cancelling the batches that have not ended in time");
+        let running = self.running.values().flat_map(|running| running.backends.borrow().clone());
+        let running: Vec<Backend> = running.collect();
+        tracing::info!(batches = running.len(), "Cancelling the batches that have not ended in time");
         let database = self.shared.database.clone();
         let cancelled = tokio::time::timeout(tenth * 2, async {
             if let Ok(mut tx) = database.read().await {
-                for pid in pids {
-                    let _ = store::cancel_backend(&mut tx, pid).await;
+                for backend in &running {
+                    let _ = store::cancel(&mut tx, backend).await;
                 }
             }
             self.drain().await;

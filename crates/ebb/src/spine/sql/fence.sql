@@ -2,7 +2,7 @@
 -- Says, too, whether the policy ($5) still has the version that the run began with ($4; 0 for units
 -- without one). Expects lease_pkey and policy_name. FOR KEY SHARE lets heartbeats through and makes a takeover pass by
 -- until this transaction has ended.
-SELECT pg_backend_pid(),
+SELECT pg_backend_pid(), current_setting('application_name'),
        $4 = 0 OR EXISTS (SELECT FROM ebb.policy WHERE name = $5 AND version = $4
                           AND kind IN ('expire', 'retain', 'partition', 'resources', 'schedule'))
 FROM ebb.lease
