@@ -130,6 +130,9 @@ pub(super) async fn one(
         @if let Some(error) = deletion.and_then(|deletion| deletion.error.as_ref()) {
             div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } }
         }
+        @if let Some(deletion) = deletion.filter(|deletion| undeliverable(deletion)) {
+            div.banner.bad role="alert" { (frame::alert()) div { strong { "Its warning could not be delivered" } p { (deletion.warning_error.as_deref().unwrap_or_default()) } } }
+        }
         section.panel { header { h2 { "Timeline" } } div.pad { (timeline(&shown, &records)) } }
         (would_go(&shown, shape.as_ref()))
     };
@@ -163,13 +166,18 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
                 None => (button("delete", "Delete", "")),
                 Some(deletion) => {
                     @if deletion.state != "erasing" { (button("restore", "Restore", "main")) }
-                    @if deletion.state == "failed" { (button("retry", "Retry", "")) }
+                    @if deletion.state == "failed" || undeliverable(deletion) { (button("retry", "Retry", "")) }
                 },
             }
             @if shown.hold.is_some() { (button("release", "Release", "")) } @else { (button("hold", "Hold", "")) }
             (button("erase", "Erase", "danger"))
         }
     }
+}
+
+/// Whether somebody has to see to its warning.
+fn undeliverable(deletion: &Deletion) -> bool {
+    deletion.closed_at.is_none() && deletion.warning.as_deref() == Some("undeliverable")
 }
 
 /// When what happened, and what comes.
@@ -187,10 +195,17 @@ fn timeline(shown: &Shown, records: &[Record]) -> Markup {
         return html! { p.soft { "It is not deleted, so nothing is planned." } };
     };
     let open = deletion.closed_at.is_none();
+    // Warnings are nobody's request and have no record of their own.
+    let warnings =
+        shown.history.iter().filter(|one| one.deletion == Some(deletion.deletion) && one.what.contains("warn"));
+    let warnings = warnings.map(|one| (one.at, said(&one.what), one.note.clone(), one.what != "warning planned"));
+    let records = records.iter().map(|one| (one.at, said(&one.action), Some(format!("by {}", one.by)), true));
+    let mut past: Vec<(Moment, String, Option<String>, bool)> = records.chain(warnings).collect();
+    past.sort_by_key(|(at, ..)| *at);
     html! {
         ol.timeline {
             li.done { strong { "Soft-deleted" } " " (time(deletion.deleted_at)) }
-            @for record in records.iter().rev() { li.done { strong { (said(&record.action)) } " " (time(record.at)) div.sub { "by " (record.by) } } }
+            @for (at, what, more, done) in &past { li.done[*done] { strong { (what) } " " (time(*at)) @if let Some(more) = more { div.sub { (more) } } } }
             @if open && deletion.due_at < Moment::INFINITY { li { strong { @if deletion.expedited { "Erased on request" } @else { "Erased" } } " from " (time(deletion.due_at)) div.sub { (ago(deletion.due_at)) @if let Some(blocked) = &deletion.blocked { ", waits: " (blocked) } } } }
             @if open && deletion.due_at == Moment::INFINITY { li { strong { "Not erased, as things stand" } } }
             @if let Some(at) = deletion.closed_at { li.done { strong { (said(&deletion.state)) } " " (time(at)) @if let Some(rows) = deletion.rows { div.sub { (plural(rows, "row")) } } } }
@@ -207,6 +222,9 @@ fn said(action: &str) -> String {
         "erase_requested" => "Erasure requested",
         "erase" | "erased" => "Erased",
         "retry" => "Tried again",
+        "warned" => "Warned",
+        "not warned" => "Could not be warned",
+        "warning planned" => "Warning planned",
         other => other,
     };
     words.to_owned()
@@ -237,7 +255,13 @@ const ACTS: [(&str, &str, &str, &str, bool); 6] = [
         "Erase it",
         true,
     ),
-    ("retry", "Try to erase it again?", "The next run tries it.", "Try again", true),
+    (
+        "retry",
+        "Try again what failed?",
+        "The next run tries to erase it; a warning that could not be delivered is made anew.",
+        "Try again",
+        true,
+    ),
 ];
 
 #[derive(Debug, Deserialize)]

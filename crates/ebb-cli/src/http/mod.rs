@@ -2,6 +2,7 @@
 //! Invariants: [`app`] needs no socket; whatever happens to a request, it is answered, and an error is a problem
 //! document.
 
+mod asked;
 mod audit;
 pub(crate) mod auth;
 mod control;
@@ -105,7 +106,9 @@ impl Surface {
 /// Everything that is served.
 pub(crate) fn app(surface: Surface) -> Router {
     let (api, document) = api();
-    let api = api.layer(middleware::from_fn_with_state(surface.clone(), idempotency::once));
+    let api = api
+        .layer(middleware::from_fn_with_state(surface.clone(), idempotency::once))
+        .layer(middleware::from_fn_with_state(asked::Known::of(&document), asked::known_only));
     Router::new()
         .merge(api)
         .merge(health::router())

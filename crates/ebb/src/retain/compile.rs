@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::keeper::Surroundings;
 use super::store::rows::{self, Path, Root, SoftDelete, Standing};
 use super::tree::{self, EdgeAction, Marks, Tree, Wishes};
-use super::{graph, keeper, path, store};
+use super::{graph, keeper, path, store, written};
 use crate::pg::expression::Change;
 use crate::pg::{Ident, catalog, expression};
 use crate::policy::{Mirror, Retain, Subjects};
@@ -165,10 +165,11 @@ pub(crate) async fn compile_among(
         }
     }
     let key = tree.nodes[0].key.clone();
+    let names: Vec<Ident> = key.iter().map(|column| column.name.clone()).collect();
+    written::check(connection, (&table, &names), policy, subjects).await?;
     let unless = match &subjects.unless {
         None => None,
         Some(typed) => {
-            let names: Vec<Ident> = key.iter().map(|column| column.name.clone()).collect();
             let checked = expression::question(connection, relation, &names, typed).await;
             Some(checked.map_err(|error| error.context("`unless`"))?)
         }

@@ -132,7 +132,8 @@ fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
     let revive = change(vec![revived(), due("NULL"), unnotified, untried]);
     let now = root.time.value("$3", &root.zone);
     let hidden = Some(format!("{deleted_at} = COALESCE(n.{deleted_at}, {now})"));
-    let delete = change(vec![hidden, deleted(), due("$4"), touched()]);
+    let [unnotified, untried] = untold();
+    let delete = change(vec![hidden, deleted(), due("$4"), unnotified, untried, touched()]);
     let [unnotified, untried] = untold();
     let shown = Some(format!("{deleted_at} = NULL"));
     let restore = change(vec![shown, revived(), due("NULL"), unnotified, untried, touched()]);
@@ -145,7 +146,9 @@ fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
     let contact = subjects.warning.as_ref().map(|warning| &warning.contact);
     let contact = contact.into_iter().flat_map(|contact| [Some(&contact.email), contact.name.as_ref()]).flatten();
     let names = root.key.iter().map(|column| column.name.clone()).chain(contact.map(Ident::new));
-    let names: Vec<String> = names.map(|column| format!("lower(btrim(n.{column}::text))")).collect();
+    // A collation that takes texts for the same that differ cannot look for one in another.
+    let text = |column: Ident| format!("lower(btrim(n.{column}::text COLLATE pg_catalog.\"default\"))");
+    let names: Vec<String> = names.map(text).collect();
     format!(
         "
          -- Path: {path}

@@ -33,6 +33,7 @@ mod trigger;
 mod walk;
 mod warn;
 pub(crate) mod work;
+mod written;
 
 use sqlx::PgConnection;
 

@@ -274,3 +274,21 @@ async fn pages_follow_what_happens_without_a_reload() {
     let shown = browser.run("const t = document.querySelector('main time'); return t.title").await;
     assert!(shown.as_str().unwrap().ends_with("UTC"), "UTC on hover: {shown}");
 }
+
+#[tokio::test]
+async fn a_subject_that_could_not_be_warned_says_so_and_can_be_tried_again() {
+    let (site, _) = site().await;
+    site.database
+        .execute(
+            "INSERT INTO ebb.warning (deletion, step, policy, event, before, send_at, failed_at, error)
+             SELECT id, 0, policy, gen_random_uuid(), '30 days', now(), now(), 'no such mailbox' FROM ebb.deletion",
+        )
+        .await;
+    let browser = log_in(&site, Window::DESK, Role::Operate).await;
+    browser.go(&format!("http://{}/subjects/users/2", site.address)).await;
+    let page = browser.text("main").await;
+    assert!(page.contains("Its warning could not be delivered") && page.contains("no such mailbox"), "{page}");
+    assert!(page.contains("Could not be warned"), "{page}");
+    browser.click("a.button[href='/subjects/users/2/retry']").await;
+    assert!(browser.text("main").await.contains("Try again what failed?"));
+}

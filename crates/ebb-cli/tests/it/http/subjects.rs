@@ -271,3 +271,19 @@ async fn what_the_table_or_a_disabled_policy_refuses_is_a_conflict_that_says_wha
     Shell::new(&site.database, &format!("{USERS}enabled = false\n")).ok(&["apply", "--yes"]);
     refused("2/delete", "policy users is disabled", "ebb policy set users enabled=true").await;
 }
+
+#[tokio::test]
+async fn a_rehearsal_that_is_written_otherwise_is_none_and_nothing_is_done() {
+    let site = site().await;
+    let (app, admin) = (site.token(Role::App).await, site.token(Role::Admin).await);
+    for what in ["1/delete?dryrun=true", "1/erase?dry-run=true", "1/delete?dry_run=true&x", "1/restore?dry_run=true"] {
+        let answer = post(&site, &app, what, &json!({})).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "malformed"), "{what}: {answer:?}");
+    }
+    let answer = post(&site, &app, "1/erase?dry-run=true", &json!({})).await.json();
+    assert_eq!(answer["hint"], "it takes dry_run");
+    let put = site.request(Method::PUT, "/v1/policies/users?dryrun=true", &admin).json(&json!({ "grace": "80d" }));
+    assert_eq!(Answer::of(put.send().await.unwrap()).await.status, 400);
+    assert_eq!(site.database.scalar::<i64>("SELECT count(*) FROM ebb.deletion").await, 0);
+    assert_eq!(site.database.scalar::<i64>("SELECT version FROM ebb.policy WHERE name = 'users'").await, 1);
+}

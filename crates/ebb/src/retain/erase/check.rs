@@ -70,7 +70,7 @@ impl Erase {
             why.push(reason);
             due.push(due_at);
         };
-        let (mut ready, mut restored) = (Vec::new(), Vec::new());
+        let mut ready = Vec::new();
         for (candidate, row) in mine {
             let Some(mut look) = looks.remove(&candidate.id) else { continue };
             let claimed = look.is_claimed();
@@ -81,7 +81,8 @@ impl Erase {
                 continue;
             }
             if !claimed && row.deleted_at.is_none() {
-                restored.push(candidate.id);
+                // Marking closes it, and lets no column say any more that it is deleted.
+                wait(candidate.id, Some("its soft delete was taken back".to_owned()), None);
             } else if let Some(reason) = &look.held {
                 wait(candidate.id, Some(format!("on hold: {reason}")), None);
             } else if claimed {
@@ -97,7 +98,6 @@ impl Erase {
                 ready.push(Ready { candidate, look, row });
             }
         }
-        store::close_restored(connection, &restored).await?;
         // Claimed is claimed: it is not asked of them any more.
         let (mut going, asked): (Vec<Ready>, Vec<Ready>) = ready.into_iter().partition(|ready| ready.look.is_claimed());
         let ids: Vec<&str> = asked.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();

@@ -9,6 +9,7 @@ pub(crate) mod snapshots;
 mod subjects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
+mod written;
 
 pub(crate) use graph::{KeyRow, TableRow, graph_aside, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
 pub use policies::Override;
@@ -26,6 +27,7 @@ pub(crate) use subjects::{
     retry_subject, retry_warning,
 };
 pub use subjects::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
+pub(crate) use written::{WrittenColumn, kept_as, written_column};
 
 use std::collections::{BTreeMap, BTreeSet};
 

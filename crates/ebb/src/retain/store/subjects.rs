@@ -182,6 +182,7 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
         "P0002" | "42704" => Error::unknown(database.message()),
         "22P02" | "22023" | "22007" | "22008" => Error::usage(database.message()),
         "55000" => Error::refused(database.message()),
+        "55P03" => return Error::from(error).with_hint("somebody is at work on that row: try again in a moment"),
         _ => return error.into(),
     };
     match database.hint() {
@@ -217,6 +218,9 @@ fn refused_by_table(error: &PgDatabaseError) -> Error {
 fn of_table(code: &str) -> &'static str {
     match code {
         "23505" => "another row has the same value by now: change one of the two, then try again",
+        _ if code.starts_with("22") => {
+            "a column cannot be what the policy, or a trigger, sets it to: change that, then try again"
+        }
         _ if code.starts_with("23") => "a constraint of the table holds it back: change the row, then try again",
         _ => "a trigger of the table raised it: let it pass, then try again",
     }

@@ -32,6 +32,7 @@ mod told;
 mod trees;
 mod unless;
 mod warn;
+mod written;
 
 use crate::harness::Ebb;
 
