@@ -1,6 +1,7 @@
 //! Rows with a term of their own: a subject's row that another policy keeps for longer stays, without its link, until
-//! that policy takes it. Invariants: what decides is the row's own age and tenant at the moment of erasing; a row of which
-//! that cannot be said stays; a legal floor counts however short it is, and also where somebody named the action.
+//! that policy takes it. Invariants: what decides is the row's own age and tenant when a run begins, which ends where such a
+//! policy changes; a row of which that cannot be said stays; a legal floor counts however short it is, and also where
+//! somebody named the action.
 
 use sqlx::PgConnection;
 
@@ -113,41 +114,40 @@ pub(crate) async fn keepers(
 ) -> Result<Vec<Keeper>> {
     let mut keepers = Vec::new();
     let stored = if among.installed { policy::store::all(connection).await? } else { Vec::new() };
+    // One moment for all statements of a run, and for any role: what ends after it stays until its own policy takes it.
+    let now = match among.installed {
+        true => format!("timestamptz {}", Literal(&store::snapshots::clock(connection).await?.to_string())),
+        false => "now()".to_owned(),
+    };
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain) {
         let Ok(Policy::Retain(other)) = stored.policy() else { continue };
         if other.name != own.name && (stored.enabled || other.subjects().is_some()) {
             let disabled = !stored.enabled;
-            keepers
-                .extend(keeper(connection, &other, Known::Stored).await?.map(|keeper| Keeper { disabled, ..keeper }));
+            keepers.extend(keeper(connection, &other, true, &now).await?.map(|keeper| Keeper { disabled, ..keeper }));
         }
     }
     let known = |name: &str| stored.iter().any(|stored| stored.kind == Kind::Retain && stored.name == name);
     for other in among.planned.iter().filter(|other| other.enabled && other.name != own.name) {
         if !known(other.name.as_str()) {
-            let clock = if among.installed { "ebb.now()" } else { "now()" };
-            keepers.extend(keeper(connection, other, Known::Planned { clock }).await?);
+            keepers.extend(keeper(connection, other, false, &now).await?);
         }
     }
     Ok(keepers)
 }
 
-/// Where the terms of a policy are to be found: with those that tenants have, or only in the policy itself.
-#[derive(Clone, Copy)]
-enum Known {
-    Stored,
-    Planned { clock: &'static str },
-}
-
-async fn keeper(connection: &mut PgConnection, other: &Retain, known: Known) -> Result<Option<Keeper>> {
+/// Another policy over its table; one that is stored may have tenants with terms of their own.
+async fn keeper(connection: &mut PgConnection, other: &Retain, stored: bool, now: &str) -> Result<Option<Keeper>> {
     let Ok(table) = catalog::table(connection, &other.table).await else { return Ok(None) };
+    let own = match stored && other.tenant_override {
+        true => own_terms(connection, other).await?,
+        false => OwnTerms::new(),
+    };
     let rules = match &other.form {
-        RetainForm::Direct(direct) => Some(rules(connection, other, direct, &table, known).await?),
+        RetainForm::Direct(direct) => Some(rules(connection, (other, direct), &table, &own, now).await?),
         RetainForm::Subjects(_) => None,
     };
-    let longest = match known {
-        Known::Stored => longest(connection, other).await?,
-        Known::Planned { .. } => other.retention().approximate(),
-    };
+    let terms = own.iter().map(|(term, _)| term.map_or(i128::MAX, |term| term.approximate()));
+    let longest = terms.chain([other.retention().approximate()]).max().unwrap_or_default();
     let (policy, retention, floor) = (other.name.to_string(), other.retention(), other.floor);
     let whole = store::partition_of(connection, table.oid).await?;
     let rules = rules.map(|rules| if whole.is_some() { rules.within(&table.relation) } else { rules });
@@ -155,54 +155,53 @@ async fn keeper(connection: &mut PgConnection, other: &Retain, known: Known) -> 
     Ok(Some(Keeper { table, policy, retention, floor, disabled: false, longest, rules }))
 }
 
-/// What a role needs that erases among rows with terms of their own, where the caller may grant it.
-pub(crate) fn grant(role: &Ident) -> String {
-    format!(
-        "DO $ebb$ BEGIN
-             GRANT USAGE ON SCHEMA ebb TO {role};
-             GRANT EXECUTE ON FUNCTION ebb.is_over(text, text, timestamptz, boolean) TO {role};
-         EXCEPTION WHEN insufficient_privilege THEN NULL;
-         END $ebb$"
-    )
-}
+/// Terms of tenants' own, each with who has it; none: nothing of them goes.
+type OwnTerms = Vec<(Option<Term>, Vec<String>)>;
 
-async fn longest(connection: &mut PgConnection, policy: &Retain) -> Result<i128> {
-    let mut longest = policy.retention().approximate();
-    if policy.tenant_override {
-        for own in store::overrides(connection, policy.name.as_str()).await? {
-            let term = own.spec.get("retention").and_then(|term| term.as_str()).map(str::parse::<Term>).transpose()?;
-            let kept = if own.enabled { term.map_or(0, |term| term.approximate()) } else { i128::MAX };
-            longest = longest.max(kept);
+async fn own_terms(connection: &mut PgConnection, policy: &Retain) -> Result<OwnTerms> {
+    let mut terms = OwnTerms::new();
+    for own in store::overrides(connection, policy.name.as_str()).await? {
+        let retention = own.spec.get("retention").and_then(|term| term.as_str()).map(str::parse::<Term>).transpose()?;
+        let term = own.enabled.then(|| retention.unwrap_or_else(|| policy.retention()));
+        match terms.iter_mut().find(|(known, _)| *known == term) {
+            Some((_, tenants)) => tenants.push(own.tenant),
+            None => terms.push((term, vec![own.tenant])),
         }
     }
-    Ok(longest)
+    Ok(terms)
 }
 
 async fn rules(
     connection: &mut PgConnection,
-    policy: &Retain,
-    direct: &Direct,
+    (policy, direct): (&Retain, &Direct),
     table: &catalog::Table,
-    known: Known,
+    own: &OwnTerms,
+    now: &str,
 ) -> Result<Rules> {
     let (relation, oid) = (&table.relation, table.oid);
     let about = |error: Error| error.context(format!("policy {}", policy.name));
     let column = catalog::column(connection, relation, oid, &direct.column).await.map_err(about)?;
     let tenant = match &policy.tenant {
-        Some(tenant) => {
-            let tenant = catalog::column(connection, relation, oid, tenant).await.map_err(about)?.name;
-            format!("n.{tenant}::text")
-        }
-        None => "NULL".to_owned(),
+        Some(tenant) => Some(catalog::column(connection, relation, oid, tenant).await.map_err(about)?.name),
+        None => None,
     };
     let moment = moment(&column.name, &column.base_type, direct.unit, policy).map_err(about)?;
-    let ends = |floor_only: bool| match known {
-        Known::Stored => format!("ebb.is_over({}, {tenant}, {moment}, {floor_only})", Literal(policy.name.as_str())),
-        Known::Planned { clock } => {
-            let floor = later(&moment, &policy.floor.unwrap_or(Term::seconds(0)), &policy.zone);
-            let term = if floor_only { floor.clone() } else { later(&moment, &policy.retention(), &policy.zone) };
-            format!("GREATEST({floor}, {term}) <= {clock}")
-        }
+    let floor = later(&moment, &policy.floor.unwrap_or(Term::seconds(0)), &policy.zone);
+    let ended = |term: &Term| format!("GREATEST({floor}, {}) <= {now}", later(&moment, term, &policy.zone));
+    let ends = |floor_only: bool| {
+        let whole = if floor_only { format!("{floor} <= {now}") } else { ended(&policy.retention()) };
+        let Some(tenant) = tenant.as_ref().filter(|_| !own.is_empty()) else { return whole };
+        let case = |(term, tenants): &(Option<Term>, Vec<String>)| {
+            let names: Vec<String> = tenants.iter().map(|name| Literal(name).to_string()).collect();
+            let over = match term {
+                None => "false".to_owned(),
+                Some(_) if floor_only => format!("{floor} <= {now}"),
+                Some(term) => ended(term),
+            };
+            let same = format!("n.{tenant}::text COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=)");
+            format!("WHEN {same} ANY (ARRAY[{}]::text[]) THEN {over}", names.join(", "))
+        };
+        format!("CASE {} ELSE {whole} END", own.iter().map(case).collect::<Vec<_>>().join(" "))
     };
     let (over, never) = match &direct.filter {
         None => (ends(false), None),

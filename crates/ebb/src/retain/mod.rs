@@ -153,11 +153,6 @@ pub(crate) async fn install(
         let compiled = compile::compile(connection, policy, subjects).await?;
         subject_call = Some(function::create(connection, name, subjects, &compiled).await?);
         trigger::follow(connection, policy, &compiled).await?;
-        if let Some(role) =
-            compiled.role.as_ref().filter(|_| compiled.tree.edges.iter().any(|edge| edge.kept.is_some()))
-        {
-            store::define(connection, keeper::grant(role)).await?;
-        }
         gate::reach(connection, name, &reach::reach(name, &compiled)).await?;
         let tree = compiled.tree.shape();
         let erased = tree.tables.iter().filter(|table| table.erased);

@@ -208,3 +208,27 @@ async fn a_policy_that_comes_while_another_erases_keeps_its_rows_from_then_on() 
     assert_eq!(ebb.list("id", "users").await, "");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders WHERE user_id IS NULL").await, 1);
 }
+
+#[tokio::test]
+async fn very_many_rows_with_a_term_of_their_own_keep_nobody_back() {
+    let ebb = Ebb::with(TABLES).await;
+    ebb.db
+        .execute(
+            "CREATE INDEX ON orders (user_id); CREATE INDEX ON items (order_id);
+             INSERT INTO orders SELECT n, 1, 't' || n % 3, 'closed', now() - interval '100 days' FROM generate_series(1000, 120000) n; ANALYZE",
+        )
+        .await;
+    ebb.apply(&format!("{}{}", orders("365d", ""), users(""))).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let short = OverrideChange::Set(TenantTerms { retention: Some(Term::days(95)), ..Default::default() });
+    set_override(&mut tx, "orders", "t2", &short, true, "test").await.unwrap();
+    tx.commit().await.unwrap();
+    due(&ebb).await;
+    ebb.db.execute("SELECT ebb.erase_subject('users', '2')").await;
+    let finished = ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "", "{finished:?}");
+    // Those of the tenant whose term is over went; the others have lost their link.
+    let left = "SELECT string_agg(format('%s %s %s', tenant, user_id IS NULL, n), ', ' ORDER BY tenant)
+                FROM (SELECT tenant, user_id, count(*) AS n FROM orders WHERE id >= 1000 GROUP BY 1, 2) x";
+    assert_eq!(ebb.db.scalar::<String>(left).await, "t0 t 39667, t1 t 39667");
+}
