@@ -110,7 +110,30 @@ impl Error {
     pub(crate) fn without_values(mut self, what: &str) -> Self {
         let code = self.sqlstate().unwrap_or_default();
         self.0.message = format!("{what} (SQLSTATE {code})");
+        self.0.kind = Kind::Failed;
         self
+    }
+
+    /// The same, where it is in the server's words and those may quote a row of `table`. What constraints say names none.
+    pub(crate) fn discreet(self, table: &str) -> Self {
+        let by_constraint = self.sqlstate().is_some_and(|code| code.starts_with("23"));
+        let quotes = self.is_raised() || self.is_of_a_row() && !by_constraint;
+        match self.0.kind == Kind::Database && quotes {
+            true => self
+                .without_values(&format!("a row of {table} raises an error, in a condition or in a trigger"))
+                .with_hint("the server's log has its words"),
+            false => self,
+        }
+    }
+
+    /// Whether somebody's function raised it, in words and under a code of its own choice.
+    fn is_raised(&self) -> bool {
+        let languages = ["pl_exec.c", "plpy_elog.c", "plpy_plpymodule.c", "plperl.c", "pltcl.c"];
+        let source = self.0.source.as_ref().and_then(|source| source.downcast_ref::<sqlx::Error>());
+        let file = source
+            .and_then(sqlx::Error::as_database_error)
+            .and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?.file());
+        file.is_some_and(|file| languages.iter().any(|language| file.ends_with(language)))
     }
 
     /// What the operator can do, where there is something.

@@ -228,6 +228,14 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcom
     for (policy, count) in found.back.iter().filter(|(_, count)| *count > 0) {
         say!("  {policy}: {count}");
     }
+    for (policy, count) in found.alive.iter().filter(|(_, count)| *count > 0) {
+        eprintln!(
+            "{} of {policy} among them live: they came back with the backup, or somebody has registered under the same key since \
+             it was restored, and nothing tells the two apart; replay before traffic comes back, with sequences set \
+             past every id that was given out",
+            output::plural(*count, "subject")
+        );
+    }
     for (policy, count) in &found.unknown {
         eprintln!(
             "{} of policy {policy} cannot be looked for: it is not there, or disabled; apply it and replay again",

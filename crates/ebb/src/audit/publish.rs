@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
 
 use super::key::{cannot, with_suffix, write_atomically};
 use super::{Block, Moment, store};
@@ -40,17 +41,31 @@ impl Destination {
 
     /// Publishes the last committed block, unless the chain is not the one that was published before.
     pub async fn publish(&self, database: &Database) -> Result<Option<Published>> {
-        let before = self.read()?;
         let mut tx = database.read().await?;
-        let tip = store::tip(&mut tx).await?;
+        let published = self.publish_tip(&mut tx).await?;
+        tx.commit().await?;
+        Ok(published)
+    }
+
+    /// The last block, where it is not the one that was published: whoever sealed it could not publish it, or did not live to.
+    pub async fn behind(&self, connection: &mut PgConnection) -> Result<Option<Published>> {
+        // In this order: what is published meanwhile is not behind.
+        let published = self.read()?;
+        let tip = store::tip(connection).await?.as_ref().map(Published::from);
+        Ok(if tip == published { None } else { tip })
+    }
+
+    /// Publishes the last block that a transaction sees; it must have committed.
+    pub(super) async fn publish_tip(&self, tx: &mut PgConnection) -> Result<Option<Published>> {
+        let before = self.read()?;
+        let tip = store::tip(tx).await?;
         let same = match &before {
             None => true,
-            Some(before) => store::blocks(&mut tx, before.number.saturating_sub(1), before.number, 1)
+            Some(before) => store::blocks(tx, before.number.saturating_sub(1), before.number, 1)
                 .await?
                 .first()
                 .is_some_and(|block| hex::encode(&block.seal) == before.seal),
         };
-        tx.commit().await?;
         let Self::File(path) = self;
         if !same {
             let number = before.map_or(0, |before| before.number);

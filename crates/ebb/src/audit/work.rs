@@ -1,6 +1,8 @@
-//! The sealing chore: every few seconds new records become a signed block, and the latest seal is published.
+//! The sealing chore: every few seconds new records become a signed block, and the latest seal is published. Invariant: what is sealed is
+//! published by a later run where the one that sealed it could not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,7 +10,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::PgConnection;
 
-use super::{Destination, MAX_RECORDS, SigningKey, seal_once, unsealed};
+use super::{Destination, MAX_RECORDS, Published, SigningKey, seal_once, unsealed};
 use crate::Result;
 use crate::pg::Database;
 use crate::spine::batch::Batch;
@@ -28,12 +30,37 @@ pub(crate) struct SealWork {
     table: u32,
     key: Arc<SigningKey>,
     publish: Destination,
+    /// It was said that a seal waits to be published.
+    told: AtomicBool,
 }
 
 impl SealWork {
     pub(crate) fn new(table: u32, key: Arc<SigningKey>, publish: Destination) -> Self {
         let unit = Unit { chore: ChoreKind::Seal, policy: "audit".into(), leaf: "ebb.audit".into() };
-        Self { unit, table, key, publish }
+        Self { unit, table, key, publish, told: AtomicBool::new(false) }
+    }
+
+    /// Publishes what an earlier run sealed and could not publish. Sealing goes on whatever comes of it.
+    async fn catch_up(&self, connection: &mut PgConnection) -> Result<()> {
+        let caught_up = match self.publish.behind(connection).await {
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => self.publish.publish_tip(connection).await,
+            Err(error) => Err(error),
+        };
+        match caught_up {
+            Err(error) if error.is_unavailable() || error.sqlstate().is_some() => return Err(error),
+            Err(error) if !self.told.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(error = %error, hint = error.hint(), "The latest seal is not published yet; trying again");
+            }
+            Err(_) => {}
+            Ok(published) => {
+                self.told.store(false, Ordering::Relaxed);
+                if let Some(Published { number, seal, .. }) = published {
+                    tracing::info!(block = number, seal, "Published a seal that had waited for it");
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -67,6 +94,7 @@ impl Work for SealWork {
             let waiting = unsealed(connection, COUNT_UP_TO).await?;
             metrics::unsealed(waiting.max(0) as u64);
             if waiting == 0 {
+                self.catch_up(connection).await?;
                 return Ok(Prepared::Idle);
             }
             let size = MAX_RECORDS as u64;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use sqlx::PgConnection;
 
 use super::{Action, Finding, Fix, Severity};
-use crate::audit::{self, BlockerKind, Moment, SubjectKey};
+use crate::audit::{self, BlockerKind, Destination, Moment, SubjectKey};
 use crate::plan::{interval, words};
-use crate::policy::Stored;
+use crate::policy::{Stored, Term};
 use crate::status::{self, PolicyRow, UnitRow, since};
 use crate::{Engine, Result, retain};
 
@@ -15,6 +15,8 @@ use crate::{Engine, Result, retain};
 const FAILING: i32 = 3;
 /// Records that wait for a seal although somebody seals.
 const MANY_UNSEALED: i64 = 50_000;
+/// A seal is outside by then, whoever made it.
+const PUBLISHED_WITHIN: Term = Term::seconds(60);
 
 /// Policies that a node had to stop. Where the cause is gone, they can start again.
 pub(super) async fn stopped(engine: &Engine, stored: &[Stored]) -> Result<Vec<Finding>> {
@@ -163,6 +165,7 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
         }
     }
     findings.extend(subject_key(engine, &mut tx).await?);
+    findings.extend(unpublished(engine, &mut tx).await?);
     tx.rollback().await?;
     match &engine.keys().signing {
         None => {
@@ -194,6 +197,25 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
         });
     }
     Ok(findings)
+}
+
+/// Whether the latest seal is outside the database, where a key to seal with is here. One that was made a moment ago may be on its way.
+async fn unpublished(engine: &Engine, connection: &mut PgConnection) -> Result<Option<Finding>> {
+    let Some(path) = engine.keys().signing.as_ref().filter(|path| path.exists()) else { return Ok(None) };
+    let publish = engine.keys().publish.clone().unwrap_or_else(|| Destination::beside(path));
+    let behind = match publish.behind(connection).await {
+        Ok(None) => return Ok(None),
+        Ok(Some(tip)) if tip.sealed_at >= audit::ago(connection, &PUBLISHED_WITHIN).await? => return Ok(None),
+        Ok(Some(tip)) => format!("block {} of the audit is sealed and not published", tip.number),
+        Err(error) if error.is_unavailable() || error.sqlstate().is_some() => return Err(error),
+        Err(error) => error.to_string(),
+    };
+    let Destination::File(file) = &publish;
+    let fix = format!(
+        "until {} has it, nobody would see that the last blocks were cut off: let the node write there, then: ebb run --once --only audit",
+        file.display()
+    );
+    Ok(Some(Finding::warn("audit", None, behind).fix(Fix::advice(fix))))
 }
 
 /// Whether the subject key here is the one that the database knows.

@@ -1,10 +1,12 @@
 //! What there is to do: policies become units. A node reads it again and again, so everything that all policies need of the
 //! catalog is looked up together; only a table that is partitioned costs statements of its own.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
 use super::Keys;
 use crate::audit::SubjectKey;
@@ -90,6 +92,7 @@ impl Duties {
         let (mut sinks, mut events) = (Vec::new(), policy::Events::default());
         let (mut about_tables, mut partitioned, mut about_resources) = (Vec::new(), Vec::new(), Vec::new());
         let mut broken = Vec::new();
+        let mut samples: HashMap<String, Vec<Value>> = HashMap::new();
         let mut tx = database.read().await?;
         for stored in stored.into_iter().filter(Stored::is_active) {
             match stored.policy() {
@@ -99,11 +102,16 @@ impl Duties {
                 Ok(Policy::Sink(sink)) => sinks.push((sink, stored)),
                 Ok(Policy::Once(_) | Policy::Schedule(_)) => {}
                 Ok(Policy::Expire(policy)) => about_tables.push((stored, Wants::Expire(policy))),
-                Ok(Policy::Retain(policy)) => match retain::as_expire(&mut tx, &policy).await {
-                    Ok(Some(expire)) => about_tables.push((stored, Wants::Expire(expire))),
-                    Ok(None) => about_tables.push((stored, Wants::Subjects(policy))),
-                    Err(error) => broken.push((stored, error)),
-                },
+                Ok(Policy::Retain(policy)) => {
+                    if let Some((sink, warnings)) = retain::warn::samples(&policy) {
+                        samples.entry(sink.to_owned()).or_default().extend(warnings);
+                    }
+                    match retain::as_expire(&mut tx, &policy).await {
+                        Ok(Some(expire)) => about_tables.push((stored, Wants::Expire(expire))),
+                        Ok(None) => about_tables.push((stored, Wants::Subjects(policy))),
+                        Err(error) => broken.push((stored, error)),
+                    }
+                }
                 Ok(Policy::Partition(policy)) => partitioned.push((stored, policy)),
                 Ok(Policy::Resources(policy)) => about_resources.push((stored, policy)),
                 Err(error) => broken.push((stored, error)),
@@ -157,7 +165,7 @@ impl Duties {
                 false => return Err(error),
             }
         }
-        self.events.follow(Setup { sinks, events, keep: keep.events });
+        self.events.follow(Setup { sinks, samples, events, keep: keep.events });
         for (policy, table) in swept {
             let leaves = leaves.of(table.oid)?;
             works.extend(sweeps(policy, None, table, leaves, &None));

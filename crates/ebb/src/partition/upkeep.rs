@@ -129,6 +129,7 @@ impl Upkeep {
             }
             false => error,
         };
+        let error = error.discreet(&self.policy.table);
         tracing::warn!(policy = %self.policy.name, ?step, %error, "A step of upkeep waits for the next run");
         self.steps.pop_front();
         match step {

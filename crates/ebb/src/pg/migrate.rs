@@ -74,6 +74,7 @@ const MIGRATIONS: &[Migration] = migrations![
     46 "0046_ahead",
     47 "0047_report",
     49 "0049_private",
+    53 "0053_replay",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -165,7 +165,11 @@ fn body(subjects: &Subjects, compiled: &Compiled, path: &Path) -> String {
              CASE split_part($1, ' ', 1)
                  WHEN 'look' THEN NULL;
                  WHEN 'name' THEN
-                     RETURN QUERY SELECT {named}, NULL::timestamptz, NULL::text;
+                     IF \"ebb:former\" = 'locked' THEN
+                         RETURN QUERY SELECT {id}, NULL::timestamptz, NULL::text FROM {relation} AS n WHERE {key} FOR KEY SHARE OF n;
+                     ELSE
+                         RETURN QUERY SELECT {named}, NULL::timestamptz, NULL::text;
+                     END IF;
                      RETURN;
                  WHEN 'former' THEN
                      RETURN QUERY SELECT {former}, NULL::timestamptz, NULL::text FROM {relation} AS n WHERE {key} FOR UPDATE OF n;

@@ -1,7 +1,8 @@
 //! Marking: what the application soft-deleted itself becomes a deletion, and what it took back is no longer one.
 //! Invariants: a deletion that is open for the soft delete that is there stays as it is; marking only adds what is missing
 //! and closes what was taken back, also when it was soft-deleted again since; columns that mirror due times follow them, and a
-//! row whose table refuses that keeps nobody else from being noticed; a deletion is its subject's present tenant's.
+//! row whose table refuses that keeps nobody else from being noticed; a deletion is its subject's present tenant's. What is closed names
+//! nobody for long whose row the application deleted.
 //! Alone on a server two batches are at work at a time, each on subjects of its own; after any trouble one at a time.
 
 use std::collections::{HashMap, HashSet};
@@ -47,11 +48,15 @@ pub(crate) struct Mark {
     follows: bool,
     /// And nobody has held a deletion meanwhile.
     renews: bool,
+    /// What is closed is still to be looked at.
+    looks_back: bool,
 }
 
 /// How many batches' rows are read at once. Where many rows were deleted at the same moment and the index does not also lead
 /// by the key, a read goes through all of them: it had better be seldom.
 const READ_AHEAD: u64 = 10;
+/// Closed deletions, and holds, that a run looks at; the next one goes on behind them.
+const LOOK_BACK: i64 = 1_000;
 
 #[derive(Debug, Clone)]
 enum Way {
@@ -79,7 +84,21 @@ impl Mark {
         let policy = policy.to_owned();
         let (before, care) = (None, Care::None);
         let (apart, renews) = (true, follows);
-        Self { policy, compiled, due, told, by_time, began, way, before, apart, care, follows, renews }
+        Self {
+            policy,
+            compiled,
+            due,
+            told,
+            by_time,
+            began,
+            way,
+            before,
+            apart,
+            care,
+            follows,
+            renews,
+            looks_back: true,
+        }
     }
 
     async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
@@ -118,6 +137,9 @@ impl Mark {
             }
             (Way::Done, _) => ([0, 0], Way::Done),
         };
+        if matches!(next, Way::Done) && std::mem::take(&mut self.looks_back) {
+            self.look_back(one).await?;
+        }
         // In a batch of its own: by then both of a pair have counted.
         self.way = match next {
             Way::Done if std::mem::take(&mut self.renews) => Way::Renewed,
@@ -285,6 +307,42 @@ impl Mark {
         let open: Vec<Uuid> = store::lock_open(connection, &ids).await?.into_iter().map(|open| open.id).collect();
         let why: Vec<Option<String>> = open.iter().map(|id| news[id].then(|| store::GONE.to_owned())).collect();
         store::note_waiting(connection, &open, &why, &vec![None; open.len()]).await
+    }
+
+    /// Former deletions and holds name nobody whose row the application has deleted since. Nothing depends on it now: what cannot be
+    /// looked for, such as an id from before the key had other columns, is passed by.
+    async fn look_back(&self, batch: &mut Batch) -> Result<()> {
+        let connection = batch.connection();
+        let former = store::former_subjects(connection, &self.policy, LOOK_BACK).await?;
+        if former.is_empty() {
+            return Ok(());
+        }
+        rows::savepoint(connection).await?;
+        let there = self.there(connection, &former).await;
+        rows::end_savepoint(connection, there.is_ok()).await?;
+        let there: HashSet<i32> = match there {
+            Err(error) if error.is_usage() || error.is_of_a_row() => return Ok(()),
+            there => there?.into_iter().collect(),
+        };
+        let gone = former.iter().enumerate().filter(|(at, _)| !there.contains(&(*at as i32)));
+        let gone: Vec<&str> = gone.map(|(_, id)| id.as_str()).collect();
+        let forgotten = match gone.is_empty() {
+            true => 0,
+            false => store::forget_former(connection, &self.policy, &gone).await?,
+        };
+        if forgotten > 0 {
+            self.record(batch, "forget", forgotten).await?;
+        }
+        Ok(())
+    }
+
+    async fn there(&self, connection: &mut PgConnection, ids: &[String]) -> Result<Vec<i32>> {
+        let (root, role) = (&self.compiled.root, self.compiled.role.as_ref());
+        let named = root.named(ids.iter().map(String::as_str))?;
+        rows::as_role(connection, role).await?;
+        let there = rows::existing(connection, root, &named).await?;
+        rows::back_from_role(connection, role).await?;
+        Ok(there)
     }
 
     /// Whoever is another tenant's by now is due by the terms of that one.

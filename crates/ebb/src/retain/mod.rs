@@ -31,7 +31,7 @@ mod tenant;
 mod tree;
 mod trigger;
 mod walk;
-mod warn;
+pub(crate) mod warn;
 pub(crate) mod work;
 mod written;
 

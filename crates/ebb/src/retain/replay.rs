@@ -4,7 +4,7 @@
 //! holds; one whose table refuses that keeps nobody else back. Whoever lives under a key whose erasure this very database remembers may have come after it, and is left alone
 //! unless somebody says otherwise.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -29,6 +29,8 @@ pub struct PastErasure {
     pub subject: Hash,
     /// When the soft delete was; of whoever went along with somebody else, the erasure.
     pub soft_deleted_at: Moment,
+    /// When the subject went.
+    pub erased_at: Moment,
 }
 
 impl PastErasure {
@@ -67,11 +69,12 @@ impl PastErasure {
         };
         let mut subject: Hash = [0; 32];
         hex::decode_to_slice(text("subject").ok_or_else(wrong)?, &mut subject).map_err(|_| wrong())?;
+        let moment = |key: &str| details.get(key).cloned().and_then(|at| serde_json::from_value::<Moment>(at).ok());
+        let erased_at = moment("erased_at").or_else(|| moment("soft_deleted_at")).ok_or_else(wrong)?;
         // Whoever went along with somebody else need not have been soft-deleted.
-        let at = details.get("soft_deleted_at").or_else(|| details.get("erased_at"));
-        let soft_deleted_at = at.cloned().and_then(|at| serde_json::from_value(at).ok());
+        let soft_deleted_at = moment("soft_deleted_at").unwrap_or(erased_at);
         let policy = text("policy").ok_or_else(wrong)?.to_owned();
-        Ok(Some(PastErasure { policy, subject, soft_deleted_at: soft_deleted_at.ok_or_else(wrong)? }))
+        Ok(Some(PastErasure { policy, subject, soft_deleted_at, erased_at }))
     }
 }
 
@@ -91,6 +94,9 @@ pub struct Replay<'a> {
 pub struct Replayed {
     /// Subjects that are there again, by policy; with a replay, opened for erasing.
     pub back: Vec<(String, u64)>,
+    /// How many of these live, by policy: they came back with a backup, or somebody has registered under the same key since it was
+    /// restored. Nothing in the database tells the two apart.
+    pub alive: Vec<(String, u64)>,
     /// Subjects who are not as they were erased (they live, or were deleted later), by policy, while the database's own audit
     /// has the erasure: they may have registered again under the same key. Taken only where that was said.
     pub live: Vec<(String, u64)>,
@@ -113,7 +119,7 @@ pub async fn replay(
     audit::same_subject_key(connection, key).await?;
     let mut replayed = Replayed::default();
     let stored = policy::store::all(connection).await?;
-    let remembered: HashSet<PastErasure> = past_erasures(connection).await?.into_iter().collect();
+    let remembered = Remembered::of(past_erasures(connection).await?);
     for stored in stored.iter().filter(|stored| stored.kind == Kind::Retain && stored.enabled) {
         let Ok(Policy::Retain(retain)) = stored.policy() else { continue };
         let Some(subjects) = retain.subjects() else { continue };
@@ -126,7 +132,7 @@ pub async fn replay(
         }
         let compiled = compile::compile(connection, &retain, subjects).await?;
         let mut after: Option<Vec<String>> = None;
-        let (mut back, mut live) = (0, 0);
+        let (mut back, mut alive, mut live) = (0, 0, 0);
         loop {
             let page = rows::everybody(connection, &compiled.root, after.as_deref(), PAGE).await?;
             replayed.looked_at += page.found.len() as u64;
@@ -134,7 +140,7 @@ pub async fn replay(
                 let Some(erasures) = wanted.get(&erase::pseudonym(key, &stored.name, id)) else { continue };
                 // What the database does not remember came with a backup from before it; of the rest, rows as they were erased.
                 let fits = |erasure: &&PastErasure| {
-                    !remembered.contains(*erasure)
+                    !remembered.has(erasure)
                         || deleted_at.is_some_and(|at| !compiled.root.is_later(at, erasure.soft_deleted_at))
                 };
                 let sure = erasures.iter().copied().filter(fits).max_by_key(|erasure| erasure.soft_deleted_at);
@@ -147,6 +153,7 @@ pub async fn replay(
                     }
                 };
                 back += 1;
+                alive += u64::from(deleted_at.is_none());
                 let subject = (stored.name.as_str(), id.as_str());
                 if !how.only_look && !open(connection, &compiled, subject, taken.soft_deleted_at, how.by).await? {
                     replayed.refused.push((stored.name.clone(), id.clone()));
@@ -158,6 +165,7 @@ pub async fn replay(
             }
         }
         replayed.back.push((stored.name.clone(), back));
+        replayed.alive.push((stored.name.clone(), alive));
         replayed.live.push((stored.name.clone(), live));
     }
     let mut unknown = BTreeMap::new();
@@ -167,6 +175,25 @@ pub async fn replay(
     }
     replayed.unknown = unknown.into_iter().collect();
     Ok(replayed)
+}
+
+/// What the database's own audit knows of whom it erased: the last time of each.
+struct Remembered(HashMap<(String, Hash), Moment>);
+
+impl Remembered {
+    fn of(erasures: Vec<PastErasure>) -> Self {
+        let mut last: HashMap<_, Moment> = HashMap::new();
+        for PastErasure { policy, subject, erased_at, .. } in erasures {
+            last.entry((policy, subject)).and_modify(|last| *last = erased_at.max(*last)).or_insert(erased_at);
+        }
+        Self(last)
+    }
+
+    /// Whether the subject was erased here at that time or since: a replay erases again whatever it finds, once, for all the
+    /// erasures that its file has of that subject.
+    fn has(&self, erasure: &PastErasure) -> bool {
+        self.0.get(&(erasure.policy.clone(), erasure.subject)).is_some_and(|last| *last >= erasure.erased_at)
+    }
 }
 
 /// Opens the deletion of a subject; false where its table refuses that, be it at the end.
@@ -196,9 +223,9 @@ async fn open(
 pub async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<PastErasure>> {
     let rows = store::past_erasures(connection).await?;
     rows.into_iter()
-        .map(|(policy, subject, soft_deleted_at)| {
+        .map(|(policy, subject, soft_deleted_at, erased_at)| {
             let subject = subject.try_into().map_err(|_| Error::failed("a pseudonym has another length than any"))?;
-            Ok(PastErasure { policy, subject, soft_deleted_at })
+            Ok(PastErasure { policy, subject, soft_deleted_at, erased_at })
         })
         .collect()
 }

@@ -23,7 +23,7 @@ use super::tree::Column;
 use super::{entry, link};
 use crate::audit::{Moment, SubjectKey};
 use crate::pg::{Ident, Operators, catalog};
-use crate::policy::{self, Kind, Policy, Subjects, Warning};
+use crate::policy::{self, Kind, Policy, Retain, Subjects, Warning};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::words::plural;
@@ -284,6 +284,35 @@ impl Warn {
         entry.insert(batch.connection()).await?;
         Ok(())
     }
+}
+
+/// A warning and a reminder as a policy's will be, of nobody, and the sink that must have words for them.
+pub(crate) fn samples(policy: &Retain) -> Option<(&str, [Value; 2])> {
+    let warning = policy.subjects()?.warning.as_ref()?;
+    let sample = |kind: &str| {
+        let mut payload = json!({
+            "type": kind,
+            "event_type": format!("user.{kind}"),
+            "user_id": "1",
+            "tenant_id": policy.tenant.as_ref().map(|_| "nobody's"),
+            "timestamp": "2026-01-01T00:00:00Z",
+            "policy": policy.name.as_str(),
+            "zone": policy.zone.name(),
+            "data": {
+                "email": "nobody@example.test",
+                "name": warning.contact.name.as_ref().map(|_| "Nobody"),
+                "deleted_at": "2026-01-01T00:00:00Z",
+                "scheduled_deletion_at": "2026-04-01T00:00:00Z",
+                "days_remaining": 30,
+                "restore_url": "https://example.test/restore/sample",
+            },
+        });
+        if !warning.texts.is_empty() {
+            payload["texts"] = json!(warning.texts);
+        }
+        payload
+    };
+    Some((&warning.notify, [sample("deletion_warning"), sample("deletion_reminder")]))
 }
 
 /// The columns of the root table that say who is warned; they must be there.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::sink::Outlet;
@@ -32,6 +33,8 @@ const FLOOR_AT_MOST: Duration = Duration::from_secs(30);
 pub(super) struct Lane {
     pub(super) sink: policy::Sink,
     pub(super) stored: Stored,
+    /// What it was opened for, besides whatever comes.
+    pub(super) samples: Vec<Value>,
     pub(super) outlet: Arc<Outlet>,
     pub(super) queue: VecDeque<Claimed>,
     /// Calls under way, and those that wait for their slot.
@@ -51,10 +54,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(sink: policy::Sink, stored: Stored, outlet: Outlet) -> Self {
+    pub(super) fn new(sink: policy::Sink, stored: Stored, samples: Vec<Value>, outlet: Outlet) -> Self {
         Self {
             sink,
             stored,
+            samples,
             outlet: Arc::new(outlet),
             queue: VecDeque::new(),
             sending: 0,

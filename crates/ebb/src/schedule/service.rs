@@ -1,10 +1,12 @@
 //! The duty as a node sees it: a service that every node runs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::desk::Desk;
@@ -20,6 +22,8 @@ use crate::spine::work::Summary;
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) sinks: Vec<(policy::Sink, Stored)>,
+    /// Events, as some will be, that a sink (by its name) must have words for.
+    pub(crate) samples: HashMap<String, Vec<Value>>,
     pub(crate) events: Events,
     /// How long history is kept.
     pub(crate) keep: Term,

@@ -404,8 +404,9 @@ fn json(value: &Value) -> Result<&Value> {
 
 /// What the functions refuse is the caller's mistake; their hint says how to mend it.
 fn explain(error: sqlx::Error) -> Error {
-    let refused =
-        error.as_database_error().filter(|db| matches!(db.code().as_deref(), Some("22023" | "22007" | "22008")));
+    let refused = error
+        .as_database_error()
+        .filter(|db| matches!(db.code().as_deref(), Some("22023" | "22007" | "22008" | "22P02" | "P0002")));
     let Some(db) = refused else { return error.into() };
     let hint = db.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|db| db.hint()).map(str::to_owned);
     let usage = Error::usage(db.message()).with_source(error);

@@ -157,7 +157,7 @@ impl Run {
         // The brake may count the table twice.
         answered(timeout * 2 + ANSWER_WITHIN, async {
             let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backends).await?;
-            let prepared = self.work.prepare(batch.connection()).await?;
+            let prepared = self.work.prepare(batch.connection()).await.map_err(|error| self.discreet(error))?;
             store::take_trigger(batch.connection(), &self.claim.unit).await?;
             let run = match prepared {
                 Prepared::Idle => 0,
@@ -271,6 +271,7 @@ impl Run {
             }
         };
         let outcome = answered(timeout + ANSWER_WITHIN, bounded).instrument(span.clone()).await;
+        let outcome = outcome.map_err(|error| self.discreet(error));
         match &outcome {
             Ok(outcome) => span.record("rows", outcome.changed),
             Err(error) => span.record("otel.status_code", "ERROR").record("error", tracing::field::display(error)),
@@ -361,6 +362,14 @@ impl Run {
         .await?;
         self.throttle = word;
         Ok(())
+    }
+
+    /// Whatever is written or logged of a failure quotes no row of a user's table.
+    fn discreet(&self, error: Error) -> Error {
+        match self.work.stored() {
+            Some(_) => error.discreet(&self.claim.unit.leaf),
+            None => error,
+        }
     }
 
     async fn end(&mut self, chore: &dyn Chore, halted: Result<Option<Halt>>) -> Result<Option<Summary>> {

@@ -273,7 +273,10 @@ impl Engine {
         let sweeps = status.kind == Kind::Expire.as_str() || policy.is_ok();
         let Some(until) = until.filter(|_| sweeps && status.state != "disabled") else { return Ok(status) };
         let seen = match policy {
-            Ok(policy) => look_at(self.database(), &policy, until).await,
+            Ok(policy) => {
+                let seen = look_at(self.database(), &policy, until).await;
+                seen.map_err(|error| error.discreet(&policy.table))
+            }
             Err(error) => Err(error),
         };
         match seen {

@@ -10,6 +10,8 @@ use ebb::pg::{Database, Guard};
 use ebb_testkit::{Server, TempDir, TestDatabase, database};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use crate::harness::run_once;
+
 fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32])
 }
@@ -446,6 +448,41 @@ async fn a_published_seal_is_not_replaced_by_one_of_another_chain() {
     let refused = destination.publish(&audit.db).await.unwrap_err();
     assert!(refused.is_refused() && refused.hint().is_some(), "{refused:?}");
     assert_eq!(destination.read().unwrap().unwrap(), last);
+}
+
+#[tokio::test]
+async fn a_seal_that_could_not_be_published_is_published_later() {
+    let audit = Audit::new().await;
+    let dir = TempDir::new();
+    let (signing, missing) = (dir.path().join("audit.key"), dir.path().join("missing"));
+    SigningKey::create_if_missing(&signing).unwrap();
+    let publish = Destination::File(missing.join("seal"));
+    let keys = ebb::Keys { signing: Some(signing), publish: Some(publish.clone()), ..ebb::Keys::default() };
+    let engine = ebb::Engine::new(audit.test.open(), keys);
+    let seal = async || run_once(&engine, &["audit:seal"]).await.unwrap();
+    let named = async || {
+        let host_time = jiff::Timestamp::now();
+        let asked = ebb::doctor::Questions { wanted: Vec::new(), host_time, role: None, embedded: false };
+        let found = engine.doctor(&asked).await.unwrap().findings;
+        found.into_iter().find(|found| found.evidence.contains("sealed and not published"))
+    };
+    audit.insert(3).await;
+    ebb_testkit::eventually(Duration::from_secs(30), || async {
+        seal().await;
+        audit.unsealed().await == 0
+    })
+    .await;
+    assert_eq!(publish.read().unwrap(), None);
+    assert!(named().await.is_none(), "it was made a moment ago");
+    audit.test.execute("UPDATE ebb.audit_block SET sealed_at = sealed_at - interval '2 minutes'").await;
+    assert!(named().await.is_some_and(|found| found.severity == ebb::doctor::Severity::Warn));
+
+    // Nothing new is to be sealed: what is behind is published all the same.
+    std::fs::create_dir(&missing).unwrap();
+    seal().await;
+    let last: i64 = audit.test.scalar("SELECT max(number) FROM ebb.audit_block").await;
+    assert_eq!(publish.read().unwrap().map(|published| published.number), Some(last));
+    assert!(named().await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -522,3 +522,42 @@ async fn a_run_that_was_cut_off_ends_with_its_unit() {
     assert_eq!((status.as_str(), rows), ("abandoned", 7));
     assert!(ebb.db.scalar::<bool>("SELECT NOT EXISTS (SELECT FROM ebb.unit WHERE policy = 'gone')").await);
 }
+
+#[tokio::test]
+async fn what_is_told_of_a_run_that_fails_quotes_no_row() {
+    let ebb = Ebb::with("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, v text)").await;
+    ebb.db.execute("INSERT INTO t VALUES (1, now() - interval '1 day', 'ayu@example.test')").await;
+    let discreet = async |sqlstate: &str| {
+        let note = ebb.again().await.note.unwrap();
+        assert!(
+            note.contains(&format!(
+                "a row of public.t raises an error, in a condition or in a trigger (SQLSTATE {sqlstate})"
+            )),
+            "{note}"
+        );
+        let kept: i64 = ebb.db.scalar("SELECT count(*) FROM (SELECT r::text AS t FROM ebb.run r UNION ALL SELECT u::text FROM ebb.unit u) x WHERE t LIKE '%ayu@%'").await;
+        assert_eq!((kept, note.contains("ayu@")), (0, false), "{note}");
+        assert_eq!(ebb.left().await, "1");
+    };
+    ebb.policy("where = \"v::int > 5\"").await;
+    discreet("22P02").await;
+    let status = ebb.engine.status().await.unwrap();
+    assert!(!format!("{status:?}").contains("ayu@"), "{status:?}");
+    ebb.policy("").await;
+    for code in ["P0001", "55000", "23514"] {
+        ebb.db
+            .execute(&format!(
+                "CREATE OR REPLACE FUNCTION special() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'row of % is special', OLD.v USING ERRCODE = '{code}'; END $$;
+                 CREATE OR REPLACE TRIGGER special BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION special()"
+            ))
+            .await;
+        discreet(code).await;
+    }
+
+    // By its age, too.
+    let by_age = "[[retain]]\nname = \"t\"\ntable = \"public.t\"\ncolumn = \"at\"\nolder_than = \"1h\"\nbrake = { share = \"off\" }\n";
+    ebb.db.execute("DELETE FROM ebb.policy").await;
+    ebb.apply(by_age).await;
+    discreet("23514").await;
+}

@@ -156,6 +156,16 @@ pub(crate) async fn close_restored(connection: &mut PgConnection, ids: &[Uuid]) 
     Ok(())
 }
 
+/// The next subjects whom closed deletions, or holds that are over, still name.
+pub(crate) async fn former_subjects(connection: &mut PgConnection, policy: &str, most: i64) -> Result<Vec<String>> {
+    Ok(sql!("former_subjects" scalar String).bind(policy).bind(most).fetch_all(connection).await?)
+}
+
+/// Lets nothing that is closed name subjects who are not there any more; how much did.
+pub(crate) async fn forget_former(connection: &mut PgConnection, policy: &str, ids: &[&str]) -> Result<i64> {
+    Ok(sql!("forget_former" scalar i64).bind(policy).bind(ids).fetch_one(connection).await?)
+}
+
 pub(crate) async fn close_erased(
     connection: &mut PgConnection,
     ids: &[Uuid],

@@ -121,8 +121,8 @@ pub(crate) async fn report_below_default(
     Ok(sql!("report_below_default" as (String, String, String)).bind(tenant).fetch_all(connection).await?)
 }
 
-pub(crate) async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<(String, Vec<u8>, Moment)>> {
-    Ok(sql!("past_erasures" as (String, Vec<u8>, Moment)).fetch_all(connection).await?)
+pub(crate) async fn past_erasures(connection: &mut PgConnection) -> Result<Vec<(String, Vec<u8>, Moment, Moment)>> {
+    Ok(sql!("past_erasures" as (String, Vec<u8>, Moment, Moment)).fetch_all(connection).await?)
 }
 
 pub(crate) async fn replay_subject(

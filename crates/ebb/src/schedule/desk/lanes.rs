@@ -1,5 +1,7 @@
 //! The sinks of a desk: a lane for each, opened when it is new or changed, closed when it is gone.
 
+use serde_json::Value;
+
 use super::Desk;
 use crate::Result;
 use crate::policy;
@@ -17,12 +19,15 @@ impl Desk {
         self.tally.late_after = setup.events.late_after;
         for (sink, stored) in &setup.sinks {
             let name = sink.name.to_string();
-            if self.lanes.get(&name).is_some_and(|lane| lane.sink == *sink && lane.stored.version == stored.version) {
+            let samples = setup.samples.get(&name).cloned().unwrap_or_default();
+            if self.lanes.get(&name).is_some_and(|lane| {
+                lane.sink == *sink && lane.stored.version == stored.version && lane.samples == samples
+            }) {
                 continue;
             }
-            match self.open(sink) {
+            match self.open(sink, &samples) {
                 Ok(outlet) => {
-                    let mut lane = Lane::new(sink.clone(), stored.clone(), outlet);
+                    let mut lane = Lane::new(sink.clone(), stored.clone(), samples, outlet);
                     if let Some(before) = self.lanes.remove(&name) {
                         before.outlet.close();
                         (lane.queue, lane.sending, lane.recording) = (before.queue, before.sending, before.recording);
@@ -45,11 +50,13 @@ impl Desk {
         gone.iter().for_each(|name| self.close(name));
     }
 
-    pub(super) fn open(&self, sink: &policy::Sink) -> Result<Outlet> {
-        match self.handlers.get(sink.name.as_str()) {
-            Some(handler) => Ok(Outlet::with_handler(sink, handler.clone())),
-            None => Outlet::open(sink, &self.surroundings),
-        }
+    fn open(&self, sink: &policy::Sink, samples: &[Value]) -> Result<Outlet> {
+        let outlet = match self.handlers.get(sink.name.as_str()) {
+            Some(handler) => Outlet::with_handler(sink, handler.clone()),
+            None => Outlet::open(sink, &self.surroundings)?,
+        };
+        samples.iter().try_for_each(|sample| outlet.rehearse(sample))?;
+        Ok(outlet)
     }
 
     pub(super) fn close(&mut self, name: &str) {

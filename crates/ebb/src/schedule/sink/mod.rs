@@ -127,4 +127,9 @@ pub struct Response {
 pub trait Sink: Send + Sync {
     /// Makes one call. The outlet sees to limits and to the time-out: a call that takes too long is dropped.
     fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Verdict>;
+
+    /// Whether it could make something of a delivery like this one, as far as that is known without a call; otherwise why not.
+    fn rehearse(&self, _delivery: &Delivery) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::breaker::{Breaker, Pass, Turn};
 use super::log::Log;
@@ -17,7 +20,7 @@ use super::nats::Nats;
 use super::rate::Bucket;
 use super::smtp::Smtp;
 use super::webhook::Webhook;
-use super::{Delivery, Refusal, Sink, Verdict};
+use super::{Delivery, Refusal, Sink, Verdict, kind};
 use crate::config::Env;
 use crate::policy::{self, Driver, Retry};
 use crate::{Error, Result};
@@ -86,6 +89,25 @@ impl Outlet {
             }
         };
         Ok(Self::with_handler(sink, driver))
+    }
+
+    /// Whether the sink has words for an event like this: what is wrong with them for every such event is no event's fault.
+    pub(crate) fn rehearse(&self, sample: &Value) -> Result<()> {
+        let payload = serde_json::value::to_raw_value(sample)
+            .map_err(|error| Error::failed("a sample cannot be written as JSON").with_source(error))?;
+        let delivery = Delivery {
+            occurrence: Uuid::nil(),
+            event: Uuid::nil(),
+            attempt: 1,
+            due_at: Timestamp::UNIX_EPOCH,
+            kind: kind(&payload),
+            body: Arc::from(payload.get().as_bytes()),
+            payload: payload.into(),
+        };
+        self.sink.rehearse(&delivery).map_err(|why| {
+            Error::config(format!("it cannot deliver the warnings that a policy sends through it: {why}"))
+                .with_hint("mend its template; until then its events wait, and no attempt is counted")
+        })
     }
 
     /// Opens a sink whose calls a handler of the embedding program makes.

@@ -123,6 +123,10 @@ impl Sink for Smtp {
     fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Verdict> {
         self.send(delivery).boxed()
     }
+
+    fn rehearse(&self, delivery: &Delivery) -> Result<(), String> {
+        self.template.mail(delivery, &self.from).map(drop)
+    }
 }
 
 /// What the server said stays in the response: it likes to repeat addresses, which have no place in an error.

@@ -169,3 +169,45 @@ async fn nobody_is_warned_of_a_date_that_their_policy_has_moved() {
     shop.run_and_deliver().await;
     assert_eq!(shop.ledger.count(), 1, "nor reminded");
 }
+
+#[tokio::test]
+async fn what_is_closed_names_nobody_whose_row_the_application_deleted() {
+    let ebb = Ebb::shop("").await;
+    // More than one look takes in, and two who have a hold besides: one lifted, one that ran out.
+    ebb.db
+        .execute(
+            "INSERT INTO users (id, email) SELECT n, 'x' FROM generate_series(100, 1300) n;
+             SELECT ebb.delete_subject('users', id::text, 'pii-by') FROM users WHERE id > 2;
+             SELECT ebb.restore_subject('users', id::text, 'pii-by') FROM users WHERE id > 2;
+             SELECT ebb.place_hold('users', '7', 'pii-reason', NULL, 'pii-by'); SELECT ebb.lift_hold('users', '7', 'pii-by');
+             SELECT ebb.place_hold('users', '1', 'pii-reason', ebb.now() + interval '1 day', 'pii-by');
+             SELECT ebb.place_hold('users', '2', 'still here', NULL, 'support'); SELECT ebb.lift_hold('users', '2', 'support');
+             SELECT ebb.place_hold('users', '8', 'in force', NULL, 'support')",
+        )
+        .await;
+    ebb.db.advance("2 days").await;
+    let closed = "SELECT (SELECT count(subject_id) FROM ebb.deletion) + (SELECT count(subject_id) FROM ebb.hold)";
+    ebb.once("users").await;
+    assert_eq!(ebb.db.scalar::<i64>(closed).await, 1211 + 4, "whoever is there keeps a history");
+    ebb.db.execute("DELETE FROM users WHERE id <> 2 AND id <> 1300").await;
+    for _ in 0..3 {
+        ebb.once("users").await;
+    }
+    assert_eq!(ebb.list("subject_id", "ebb.deletion WHERE subject_id IS NOT NULL").await, "1300");
+    assert_eq!(
+        ebb.list("subject_id || reason", "ebb.hold WHERE subject_id IS NOT NULL").await,
+        "2still here,8in force"
+    );
+    let left = "SELECT count(*) FROM (SELECT d::text AS t FROM ebb.deletion d WHERE d.subject_id IS NULL UNION ALL
+        SELECT h::text FROM ebb.hold h WHERE h.subject_id IS NULL) x WHERE t LIKE '%pii%'";
+    assert_eq!(ebb.db.scalar::<i64>(left).await, 0);
+    let forgotten = "SELECT sum(rows)::int8 FROM ebb.audit WHERE action = 'forget'";
+    assert_eq!(ebb.db.scalar::<i64>(forgotten).await, 1210 + 2);
+    let runs = "SELECT count(*) FROM ebb.run WHERE status <> 'success'";
+    assert_eq!(ebb.db.scalar::<i64>(runs).await, 0);
+
+    // An id that the key of today cannot have keeps nothing from going on.
+    ebb.db.execute("UPDATE ebb.deletion SET subject_id = 'no number' WHERE subject_id = '1300'").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.db.scalar::<i64>(runs).await, 0);
+}

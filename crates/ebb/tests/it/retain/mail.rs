@@ -157,6 +157,35 @@ async fn who_has_no_address_cannot_be_warned_and_is_not_erased() {
 }
 
 #[tokio::test]
+async fn a_template_that_has_no_words_for_a_warning_uses_up_no_attempt() {
+    let mut server = Python::start("mailbox.py", &["plain"]);
+    let dir = ebb_testkit::TempDir::new();
+    let path = dir.path().join("own.jinja");
+    let wrong = "{% extends \"default\" %}{% block subject %}{{ data.nope.nope }}{% endblock %}";
+    std::fs::write(&path, wrong).unwrap();
+    let sink = smtp(server.port, &format!("template = {path:?}"));
+    let shop = shop(&sink, "on_undeliverable = \"proceed\"").await;
+    shop.delete(4).await;
+    shop.pass("60 days").await;
+    shop.run_and_deliver().await;
+    let waits = "SELECT count(*) FROM ebb.event WHERE subject_id = '4' AND attempts = 0";
+    assert_eq!(shop.ebb.db.scalar::<i64>(waits).await, 1);
+    shop.pass("40 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(shop.ebb.list("id", "users WHERE id = 4").await, "4", "nobody is erased unwarned");
+
+    // Mended, it goes out; what fails for one event is that event's own.
+    let mended = "{% extends \"default\" %}{% block subject %}{% if data.data.name == \"Trouble\" %}{{ data.nope.nope }}{% endif %}Soon{% endblock %}";
+    std::fs::write(&path, mended).unwrap();
+    shop.ebb.db.execute("UPDATE users SET name = 'Trouble' WHERE id = 5").await;
+    shop.delete(5).await;
+    shop.pass("60 days").await;
+    shop.run_and_deliver().await;
+    assert_eq!(mail(&shop, &mut server, 1).await.0["subject"], "Soon");
+    assert_eq!(shop.stands(5).await.0.as_deref(), Some("undeliverable"));
+}
+
+#[tokio::test]
 async fn a_webhook_gets_the_documents_event() {
     let receiver = Receiver::start(Behaviour::status("200 OK")).await;
     let sink = format!("type = \"webhook\"\nurl = \"{}\"\nallow_private = true", receiver.url());

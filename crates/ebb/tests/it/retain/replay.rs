@@ -118,3 +118,67 @@ async fn a_row_that_its_table_keeps_stops_no_replay() {
     ebb.once("users").await;
     assert_eq!(ebb.list("id", "users WHERE id < 4").await, "2");
 }
+
+#[tokio::test]
+async fn a_file_that_was_replayed_once_is_remembered_as_a_whole() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    let soft_deleted: String = ebb.db.scalar("SELECT deleted_at::text FROM users WHERE id = 1").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    // She registers again and is erased again.
+    ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'ayu')").await;
+    erase(&ebb).await;
+    let kept = on_record(&ebb).await;
+    assert_eq!(kept.len(), 2);
+    for back in ["NULL", &format!("'{soft_deleted}'")] {
+        // A backup from before both comes back, with her alive or soft-deleted for the first time; all of it is replayed.
+        ebb.db.execute("DELETE FROM ebb.audit").await;
+        ebb.db.execute(&format!("INSERT INTO users (id, email, deleted_at) VALUES (1, 'ayu', {back})")).await;
+        assert_eq!(replayed(&ebb, &kept, false).await, (1, 0));
+        ebb.once("users").await;
+        assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+        assert_eq!(on_record(&ebb).await.len(), 1);
+
+        // Whoever registers afterwards is nobody of the file.
+        ebb.db.execute("INSERT INTO users (id, email) VALUES (1, 'ayu')").await;
+        assert_eq!(replayed(&ebb, &kept, false).await, (0, 1), "{back}");
+        assert_eq!(replayed(&ebb, &kept[..1], false).await, (0, 1), "{back}");
+        ebb.once("users").await;
+        assert_eq!(ebb.list("id", "users WHERE id = 1 AND deleted_at IS NULL").await, "1");
+        ebb.db.execute("DELETE FROM users WHERE id = 1").await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_lives_where_nothing_is_remembered_is_taken_and_counted() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.delete_subject('users', '2')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    let erasures = on_record(&ebb).await;
+    ebb.db.execute("DELETE FROM ebb.audit; INSERT INTO users (id, email, deleted_at) VALUES (1, 'a', NULL), (2, 'b', '2020-01-01Z')").await;
+    let key = SubjectKey::load(&ebb.keys().join("subject.key")).unwrap();
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let found = replay(&mut tx, &key, &erasures, Replay { only_look: true, live: false, by: "test" }).await.unwrap();
+    assert_eq!((found.back[0].1, found.alive[0].1, found.live[0].1), (2, 1, 0));
+}
+
+#[tokio::test]
+async fn one_that_had_failed_in_the_backup_is_erased_by_a_replay() {
+    let ebb = Ebb::shop("").await;
+    erase(&ebb).await;
+    let erasures = on_record(&ebb).await;
+    ebb.db
+        .execute(
+            "DELETE FROM ebb.audit; INSERT INTO users (id, email, deleted_at) VALUES (1, 'back', '2020-01-01Z');
+             INSERT INTO ebb.deletion (policy, subject_id, deleted_at, due_at, state, attempts, next_try_at, error, opened_by)
+             VALUES ('users', '1', '2020-01-01Z', '2020-03-31Z', 'failed', 8, 'infinity', '23503', 'test')",
+        )
+        .await;
+    ebb.once("users").await;
+    assert_eq!(ebb.state("1").await, "failed", "nobody tries it by itself");
+    assert_eq!(replayed(&ebb, &erasures, false).await, (1, 0));
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users WHERE id = 1").await, "");
+}
