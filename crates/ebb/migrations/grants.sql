@@ -10,6 +10,8 @@ BEGIN
         REVOKE UPDATE, DELETE, TRUNCATE ON ebb.audit, ebb.audit_block, ebb.audit_leaf FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.audit_pending FROM ebb_node;
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.migration FROM ebb_node;
+        -- What a policy was, and what a review has found, stays.
+        REVOKE UPDATE, DELETE, TRUNCATE ON ebb.policy_history, ebb.premature, ebb.review FROM ebb_node;
         -- Which key it is stays as it was, unless its owner says that it is lost.
         REVOKE UPDATE, DELETE, TRUNCATE ON ebb.subject_key FROM ebb_node;
         -- Tokens are checked by functions; a trigger on a swept table runs with the node's rights and must not read them.

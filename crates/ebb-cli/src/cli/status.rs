@@ -326,4 +326,8 @@ fn audit(status: &Status) {
     if let Some(blocker) = &audit.blocked_by {
         say!("        {blocker}");
     }
+    if audit.premature > 0 {
+        let early = output::plural(audit.premature, "record");
+        say!("        {early} of what was deleted before its time: ebb audit report --since 2000-01-01");
+    }
 }

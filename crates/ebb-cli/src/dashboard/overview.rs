@@ -101,6 +101,10 @@ fn troubles(status: &Status) -> Vec<Concern> {
             add(true, format!("{name} failed {} in a row: {error}", plural(unit.failures.into(), "time")), Some(name));
         }
     }
+    if status.audit.premature > 0 {
+        let early = plural(status.audit.premature as i64, "record");
+        add(true, format!("The audit has {early} of what was deleted before its time: see the report."), None);
+    }
     if let Some(blocker) = &status.audit.blocked_by {
         add(false, format!("The audit cannot be sealed: {blocker}"), None);
     }

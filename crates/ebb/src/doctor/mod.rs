@@ -171,6 +171,7 @@ impl Engine {
             collect(&mut findings, "runway", partitions::partitions(self, &stored).await)?;
             collect(&mut findings, "nodes", work::nodes(self).await)?;
             collect(&mut findings, "audit", work::audit(self).await)?;
+            collect(&mut findings, "review", work::review(self).await)?;
         }
         collect(&mut findings, "subjects", subjects::subjects(self, &stored, &questions.wanted, migrated).await)?;
         collect(&mut findings, "tables", tables::tables(self, &policies, migrated).await)?;

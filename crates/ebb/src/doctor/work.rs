@@ -13,6 +13,8 @@ use crate::{Engine, Result, retain};
 
 /// So many failures in a row are no accident.
 const FAILING: i32 = 3;
+/// The audit is reviewed once a week; after twice as long somebody should know that it was not.
+const REVIEW_WITHIN: Duration = Duration::from_secs(14 * 86_400);
 /// Records that wait for a seal although somebody seals.
 const MANY_UNSEALED: i64 = 50_000;
 /// A seal is outside by then, whoever made it.
@@ -148,6 +150,34 @@ pub(super) async fn nodes(engine: &Engine) -> Result<Vec<Finding>> {
         .collect();
     let names: Vec<&str> = alive.iter().map(|node| node.name.as_str()).collect();
     findings.push(Finding::ok("nodes", format!("running: {}", names.join(", "))));
+    Ok(findings)
+}
+
+/// Whether anything was deleted before its time, and whether anybody looks.
+pub(super) async fn review(engine: &Engine) -> Result<Vec<Finding>> {
+    let mut tx = engine.database().read().await?;
+    let premature = retain::count_premature(&mut tx).await?;
+    let waits = retain::review_waits(&mut tx).await?;
+    tx.rollback().await?;
+    let mut findings = Vec::new();
+    if premature > 0 {
+        let text = match premature {
+            1 => "1 record says that something was deleted before its time".to_owned(),
+            many => format!("{many} records say that something was deleted before its time"),
+        };
+        let fix = "ebb audit report --since 2000-01-01 names them, and ebb.premature keeps them in mind";
+        findings.push(Finding::fail("review", None, text).fix(Fix::advice(fix)));
+    }
+    if waits > REVIEW_WITHIN {
+        let text = format!(
+            "the audit was not reviewed to its end for {}: nobody has looked whether anything was deleted before its time",
+            words(waits)
+        );
+        findings.push(Finding::warn("review", None, text).fix(Fix::command("ebb run --once --only audit:audit")));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("review", "nothing is known to have been deleted before its time"));
+    }
     Ok(findings)
 }
 

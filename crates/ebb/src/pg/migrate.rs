@@ -74,6 +74,7 @@ const MIGRATIONS: &[Migration] = migrations![
     46 "0046_ahead",
     47 "0047_report",
     49 "0049_private",
+    52 "0052_report",
     53 "0053_replay",
 ];
 

@@ -47,11 +47,11 @@ pub use link::{Link, Standing};
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replay, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, SweptEarly, report};
-pub(crate) use review::observe;
+pub(crate) use review::{observe, review_waits};
 pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
 pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
-pub(crate) use store::Backlog;
+pub(crate) use store::{Backlog, count_premature};
 pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 pub use subject::{
     Shown, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release, restore,

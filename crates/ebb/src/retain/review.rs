@@ -1,8 +1,9 @@
 //! The review: once a week the audit is asked whether anything went before its time, and what the rows of each policy
 //! and tenant take is written down. Invariants: the question shares nothing with the code that erases; what was found once
-//! is never forgotten; a large table is sampled, so that a review costs no more than a look.
+//! is never forgotten; of the audit a batch sees so many records and the next goes on where it ended, in this run or in a
+//! later one; a large table is sampled, so that a review costs no more than a look.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -23,8 +24,13 @@ use crate::spine::{Chore, Outcome, metrics};
 use crate::{Error, Result, policy};
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
+/// So many records of the audit are looked at in a batch. As many before them are looked at once more when a run begins:
+/// whoever wrote one of those may not have committed yet when they were passed.
+const RECORDS: i64 = 10_000;
 /// Of larger tables so many pages are sampled.
 const SAMPLE_PAGES: u64 = 8_192;
+/// Of what a batch finds so many are logged one by one; `ebb.premature` has all of them.
+const LOGGED: usize = 100;
 /// Of more tenants than this the largest are kept.
 const MOST_TENANTS: usize = 1_000;
 
@@ -87,7 +93,7 @@ impl Work for ReviewWork {
                 return Ok(Prepared::Idle);
             }
             let stored = policy::store::all(connection).await?;
-            let mut steps = VecDeque::from([Step::Review]);
+            let mut steps = VecDeque::from([Step::Review { again: RECORDS }]);
             steps.extend(stored.into_iter().filter(Stored::is_active).map(|stored| Step::Measure(Box::new(stored))));
             let chore = Box::new(Review { steps });
             Ok(Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due: None })
@@ -113,8 +119,8 @@ impl Work for ReviewWork {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Asks the audit.
-    Review,
+    /// Asks the audit about records that no review has seen, and so many before them.
+    Review { again: i64 },
     /// Measures the table of a policy.
     Measure(Box<Stored>),
 }
@@ -125,47 +131,55 @@ struct Review {
 
 impl Review {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        match self.steps.front().cloned() {
-            Some(Step::Review) => review(batch).await?,
-            Some(Step::Measure(stored)) => measure(batch.connection(), &stored).await?,
-            None => {}
-        }
+        let more = match self.steps.front().cloned() {
+            Some(Step::Review { again }) => review(batch, again).await?,
+            Some(Step::Measure(stored)) => {
+                measure(batch.connection(), &stored).await?;
+                false
+            }
+            None => false,
+        };
         self.steps.pop_front();
+        if more {
+            self.steps.push_front(Step::Review { again: 0 });
+        }
         Ok(Outcome { changed: 0, more: !self.steps.is_empty() })
     }
 }
 
-/// Looks at what was erased since the last review, and remembers what should not have been.
-async fn review(batch: &mut Batch) -> Result<()> {
+/// Looks at what was erased since the last review, as far as one batch can, and remembers what should not have been.
+/// Returns whether there is more.
+async fn review(batch: &mut Batch, again: i64) -> Result<bool> {
     let (run, node) = (batch.run, batch.claim.node.clone());
     let connection = batch.connection();
-    let (since, until) = store::review_since(connection).await?;
-    let premature = store::report_premature(connection, since, until, None).await?;
-    let swept_early = store::report_swept_early(connection, since, until).await?;
-    let erased: i64 = store::report_erased(connection, since, until, None).await?.iter().map(|of| of.subjects).sum();
+    let slice = store::review_slice(connection, RECORDS).await?;
+    let records = (slice.reached.saturating_sub(again), slice.upto);
+    let premature = store::premature_among(connection, records).await?;
+    let swept_early = store::swept_early_among(connection, records).await?;
     let stuck: i64 =
         store::stuck(connection, super::erase::ATTEMPTS, None).await?.iter().map(|(_, count, _)| count).sum();
     let subjects = premature.iter().map(|found| (found.record, found.policy.as_str()));
     let rows = swept_early.iter().map(|found| (found.record, found.policy.as_str()));
     let early: Vec<(i64, &str)> = subjects.chain(rows).collect();
-    store::note_premature(connection, &early).await?;
-    store::note_review(connection, (since, until), erased, early.len() as i64, stuck).await?;
-    for found in &premature {
+    let new: HashSet<i64> = store::note_premature(connection, &early).await?.into_iter().collect();
+    store::note_review(connection, &slice, new.len() as i64, stuck).await?;
+    for found in premature.iter().filter(|found| new.contains(&found.record)).take(LOGGED) {
         tracing::error!(policy = found.policy, record = found.record, erased_at = %found.erased_at,
             not_before = %found.not_before, "A subject was erased before its time");
     }
-    for found in &swept_early {
+    for found in swept_early.iter().filter(|found| new.contains(&found.record)).take(LOGGED) {
         tracing::error!(policy = found.policy, record = found.record, rows = found.rows, deleted_at = %found.deleted_at,
             not_before = %found.not_before, "Rows were deleted before their time");
     }
     let mut entry = Entry::new("review", "ebb");
     (entry.run, entry.node) = (Some(run), Some(node));
     entry.details = serde_json::json!({
-        "since": since, "until": until, "erased": erased, "premature": early.len(), "stuck": stuck,
+        "since": slice.since, "until": slice.until, "reached": slice.upto, "erased": slice.erased, "premature": new.len(),
+        "stuck": stuck,
     });
     entry.insert(connection).await?;
     metrics::premature(store::count_premature(connection).await?);
-    Ok(())
+    Ok(slice.more)
 }
 
 /// Writes down what the rows of a policy take; one whose table cannot be looked at is passed by.
@@ -224,6 +238,12 @@ impl Chore for Review {
     fn shape(&self) -> Option<String> {
         None
     }
+}
+
+/// For how long the audit has not been reviewed to its end.
+pub(crate) async fn review_waits(connection: &mut PgConnection) -> Result<Duration> {
+    let (waits, now, _) = store::review_due(connection, "").await?;
+    Ok(crate::status::since(waits, now))
 }
 
 /// Keeps the gauges fresh: subjects that are stuck, erasures before their time.

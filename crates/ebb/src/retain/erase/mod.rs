@@ -374,7 +374,9 @@ impl Erase {
     async fn claim_all(&mut self, batch: &mut Batch, ready: &[Ready]) -> Result<()> {
         let new: Vec<&Ready> = ready.iter().filter(|ready| !ready.look.is_claimed()).collect();
         let ids: Vec<Uuid> = new.iter().map(|ready| ready.candidate.id).collect();
-        store::claim_large(batch.connection(), &ids).await?;
+        let (claim, run) = (batch.claim.clone(), batch.run);
+        let about = (claim.policy_version, claim.unit.leaf.as_str());
+        store::claim_large(batch.connection(), about, (run, &claim.node), &ids).await?;
         for one in new {
             self.note_attempt(batch.connection(), &one.candidate.subject_id, one.look.now).await?;
         }

@@ -29,14 +29,15 @@ impl Erase {
         Ok(rows)
     }
 
-    /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone, of whoever is claimed
-    /// at once.
+    /// Somebody else deleted these subjects' rows: what Ebb has of them goes when they would have gone, by the terms of the
+    /// tenant that they were last seen with; of whoever is claimed at once.
     pub(super) async fn record_gone(&mut self, batch: &mut Batch, gone: Vec<Candidate>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
         let ids: Vec<Uuid> = gone.iter().map(|candidate| candidate.id).collect();
-        let looks = store::recheck(batch.connection(), &ids, &vec![None; ids.len()], &vec![None; ids.len()]).await?;
+        let tenants = store::tenants_of(batch.connection(), &ids).await?;
+        let looks = store::recheck(batch.connection(), &ids, &vec![None; ids.len()], &tenants).await?;
         let mut looks: HashMap<Uuid, Look> = looks.into_iter().map(|look| (look.id, look)).collect();
         let mut done = Vec::new();
         for candidate in gone {

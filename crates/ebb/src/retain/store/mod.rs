@@ -18,9 +18,9 @@ pub(crate) use policies::{
     policies_of_one_table, put_override, put_retain, remove_override, renew_due, renewed, renews, subject_policies,
 };
 pub(crate) use report::{
-    count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
-    report_below_default, report_deleted, report_erased, report_premature, report_span, report_swept_early, review_due,
-    review_since, table_size,
+    count_premature, note_premature, note_review, note_storage, past_erasures, premature_among, replay_subject,
+    report_asked, report_below_default, report_deleted, report_erased, report_premature, report_span,
+    report_swept_early, review_due, review_slice, swept_early_among, table_size,
 };
 pub(crate) use subjects::{
     Backlog, backlog, call, deletion_of, explain_end, history_of, hold_of, list_open, list_waiting, look_subject,
@@ -184,9 +184,21 @@ pub(crate) async fn close_erased(
     Ok(())
 }
 
-pub(crate) async fn claim_large(connection: &mut PgConnection, ids: &[Uuid]) -> Result<()> {
-    sql!("claim_large").bind(ids).execute(connection).await?;
+pub(crate) async fn claim_large(
+    connection: &mut PgConnection,
+    (version, table): (i64, &str),
+    (run, node): (i64, &str),
+    ids: &[Uuid],
+) -> Result<()> {
+    if !ids.is_empty() {
+        sql!("claim_large").bind(ids).bind(version).bind(table).bind(run).bind(node).execute(connection).await?;
+    }
     Ok(())
+}
+
+/// The tenants of deletions, as they were when their subjects' rows were last seen.
+pub(crate) async fn tenants_of(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Option<String>>> {
+    Ok(sql!("tenants_of" scalar Option<String>).bind(ids).fetch_all(connection).await?)
 }
 
 pub(crate) async fn claimed(

@@ -7,31 +7,46 @@ use crate::audit::Moment;
 use crate::retain::report::{Deleted, Erased, Premature, SweptEarly};
 use crate::{Result, sql};
 
+/// A report lists no more of what went too early than this, of either kind; a review keeps all of it in mind.
+const SHOWN: i64 = 1_000;
+
 /// Since when a review waits, what time it is, and whether somebody asked for one.
 pub(crate) async fn review_due(connection: &mut PgConnection, unit: &str) -> Result<(Moment, Moment, bool)> {
     Ok(sql!("review_due" as (Moment, Moment, bool)).bind(unit).fetch_one(connection).await?)
 }
 
-pub(crate) async fn review_since(connection: &mut PgConnection) -> Result<(Moment, Moment)> {
-    Ok(sql!("review_since" as (Moment, Moment)).fetch_one(connection).await?)
+/// A part of the audit that no review has seen.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Slice {
+    pub(crate) since: Moment,
+    pub(crate) until: Moment,
+    /// The last record that was seen before.
+    pub(crate) reached: i64,
+    /// The last of these.
+    pub(crate) upto: i64,
+    /// Subjects erased in it.
+    pub(crate) erased: i64,
+    pub(crate) more: bool,
 }
 
-/// Keeps records of what went before its time in mind, each with its policy.
-pub(crate) async fn note_premature(connection: &mut PgConnection, found: &[(i64, &str)]) -> Result<()> {
+pub(crate) async fn review_slice(connection: &mut PgConnection, records: i64) -> Result<Slice> {
+    Ok(sql!("review_slice" as Slice).bind(records).fetch_one(connection).await?)
+}
+
+/// Keeps records of what went before its time in mind, each with its policy; returns those that were not known yet.
+pub(crate) async fn note_premature(connection: &mut PgConnection, found: &[(i64, &str)]) -> Result<Vec<i64>> {
     let (records, policies): (Vec<i64>, Vec<&str>) = found.iter().copied().unzip();
-    sql!("note_premature").bind(records).bind(policies).execute(connection).await?;
-    Ok(())
+    Ok(sql!("note_premature" scalar i64).bind(records).bind(policies).fetch_all(connection).await?)
 }
 
 pub(crate) async fn note_review(
     connection: &mut PgConnection,
-    (since, until): (Moment, Moment),
-    erased: i64,
+    slice: &Slice,
     premature: i64,
     stuck: i64,
 ) -> Result<()> {
-    let query = sql!("note_review").bind(since).bind(until).bind(erased).bind(premature).bind(stuck);
-    query.execute(connection).await?;
+    let query = sql!("note_review").bind(slice.since).bind(slice.until).bind(slice.erased);
+    query.bind(premature).bind(stuck).bind(slice.upto).execute(connection).await?;
     Ok(())
 }
 
@@ -93,8 +108,17 @@ pub(crate) async fn report_premature(
     until: Moment,
     tenant: Option<&str>,
 ) -> Result<Vec<Premature>> {
-    let query = sql!("report_premature" as Premature);
-    Ok(query.bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+    let query = sql!("report_premature" as Premature).bind(since).bind(until).bind(tenant);
+    Ok(query.bind(0_i64).bind(i64::MAX).bind(Some(SHOWN)).fetch_all(connection).await?)
+}
+
+/// All of them among the records after one up to another.
+pub(crate) async fn premature_among(
+    connection: &mut PgConnection,
+    (after, upto): (i64, i64),
+) -> Result<Vec<Premature>> {
+    let query = sql!("report_premature" as Premature).bind(Moment::NEG_INFINITY).bind(Moment::INFINITY);
+    Ok(query.bind(None::<&str>).bind(after).bind(upto).bind(None::<i64>).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_swept_early(
@@ -102,7 +126,17 @@ pub(crate) async fn report_swept_early(
     since: Moment,
     until: Moment,
 ) -> Result<Vec<SweptEarly>> {
-    Ok(sql!("report_swept_early" as SweptEarly).bind(since).bind(until).fetch_all(connection).await?)
+    let query = sql!("report_swept_early" as SweptEarly).bind(since).bind(until);
+    Ok(query.bind(0_i64).bind(i64::MAX).bind(Some(SHOWN)).fetch_all(connection).await?)
+}
+
+/// All of them among the records after one up to another.
+pub(crate) async fn swept_early_among(
+    connection: &mut PgConnection,
+    (after, upto): (i64, i64),
+) -> Result<Vec<SweptEarly>> {
+    let query = sql!("report_swept_early" as SweptEarly).bind(Moment::NEG_INFINITY).bind(Moment::INFINITY);
+    Ok(query.bind(after).bind(upto).bind(None::<i64>).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_asked(

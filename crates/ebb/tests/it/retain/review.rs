@@ -63,6 +63,11 @@ async fn forge(ebb: &Ebb, name: &str, details: &str) {
         .await;
 }
 
+/// Puts a request to erase the subject of a deletion on record.
+async fn request(ebb: &Ebb, deletion: &str) {
+    ebb.db.execute(&format!("SELECT ebb.note_subject('erase_requested', 'users', '{deletion}', 'x')")).await;
+}
+
 /// Who wrote the erasures that the report finds too early.
 async fn too_early(ebb: &Ebb) -> Vec<String> {
     let mut tx = ebb.engine.database().read().await.unwrap();
@@ -113,8 +118,10 @@ async fn an_erasure_a_moment_too_early_is_found_in_every_zone() {
         forge(&ebb, "before its grace", &format!("{times} - interval '1 microsecond'")).await;
         // Whoever is to go at once is kept by the floor alone.
         ebb.apply(&by_calendar(term, zone, &format!("floor = \"{term}\""))).await;
-        forge(&ebb, "right", &format!("{times}, 'expedited', true")).await;
-        forge(&ebb, "below its floor", &format!("{times} - interval '1 microsecond', 'expedited', true")).await;
+        request(&ebb, "7b1c5a3e-0000-4000-8000-000000000001").await;
+        let asked = "'expedited', true, 'deletion', '7b1c5a3e-0000-4000-8000-000000000001'";
+        forge(&ebb, "right", &format!("{times}, {asked}")).await;
+        forge(&ebb, "below its floor", &format!("{times} - interval '1 microsecond', {asked}")).await;
         assert_eq!(too_early(&ebb).await, ["before its grace", "below its floor"], "{term} in {zone}");
     }
 }
@@ -237,4 +244,197 @@ async fn a_tenants_report_says_nothing_of_others() {
     let mut tx = ebb.engine.database().read().await.unwrap();
     let report = ebb::retain::report(&mut tx, None, None, None).await.unwrap();
     assert_eq!((report.below_default.len(), report.failed[0].1), (2, 4));
+}
+
+/// What a review found so far: rows of `ebb.premature`, and whether the last run of it went well.
+async fn reviewed(ebb: &Ebb) -> i64 {
+    let finished = ebb.once("audit:audit").await;
+    assert!(!finished.has_failed(), "{finished:?}");
+    ebb.db.scalar("SELECT count(*) FROM ebb.premature").await
+}
+
+#[tokio::test]
+async fn a_large_audit_is_reported_and_reviewed_in_parts_and_nothing_is_left_out() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    for n in 0..20 {
+        let terms = OverrideChange::Set(TenantTerms { retention: Some(Term::days(60 + n)), ..Default::default() });
+        ebb::retain::set_override(&mut tx, "users", "t1", &terms, true, "test").await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    // One in ten is a day too early: by the policy's own term, or by the one that the tenant was given last.
+    ebb.db
+        .execute(
+            "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
+             SELECT 'erase', 'users', p.version, 1, 'x', jsonb_build_object('deletion', gen_random_uuid(), 'tenant', 't' || n % 2,
+                 'soft_deleted_at', ebb.now() - make_interval(days => CASE WHEN n % 2 = 1 THEN 79 ELSE 90 END - (n % 10 = 3)::int - (n % 10 = 4)::int * (n % 20 / 10)),
+                 'erased_at', ebb.now(), 'expedited', false)
+             FROM ebb.policy p, generate_series(1, 25000) n WHERE p.name = 'users'",
+        )
+        .await;
+    let early = 25_000 / 10 + 25_000 / 20;
+    let report = whole(&ebb).await;
+    assert_eq!((report.premature.len(), report.erased[0].subjects), (1_000, 25_000), "it shows the first of them");
+    ebb.db.advance("8 days").await;
+    assert_eq!(reviewed(&ebb).await, early);
+    let parts = "SELECT (count(*), sum(erased), sum(premature))::text FROM ebb.review";
+    assert_eq!(ebb.db.scalar::<String>(parts).await, format!("(3,25000,{early})"));
+    let again = "SELECT bool_and(v.since = COALESCE(before.until, '-infinity')) FROM ebb.review v LEFT JOIN ebb.review before ON before.id = v.id - 1";
+    assert!(ebb.db.scalar::<bool>(again).await, "each goes on where the one before it ended");
+    // A record that was committed after others had been passed is met by the next one.
+    ebb.db.advance("8 days").await;
+    ebb.db.execute("UPDATE ebb.audit SET details = details || jsonb_build_object('soft_deleted_at', ebb.now()) WHERE id = (SELECT max(id) - 10 FROM ebb.audit WHERE action = 'erase')").await;
+    assert_eq!(reviewed(&ebb).await, early + 1);
+    let last = "SELECT (erased, premature)::text FROM ebb.review ORDER BY id DESC LIMIT 1";
+    assert_eq!(ebb.db.scalar::<String>(last).await, "(0,1)");
+}
+
+#[tokio::test]
+async fn a_review_that_fails_and_what_one_found_are_told() {
+    let ebb = Ebb::shop("").await;
+    forge(&ebb, "early", "'soft_deleted_at', ebb.now(), 'erased_at', ebb.now()").await;
+    ebb.db
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no review today''; END';
+             CREATE TRIGGER refuse BEFORE INSERT ON ebb.review FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    ebb.db.advance("20 days").await;
+    let finished = ebb.once("audit:audit").await;
+    assert!(finished.has_failed(), "{finished:?}");
+    let told = doctor(&ebb).await;
+    assert!(
+        told.iter().any(|said| said.contains("audit on ebb.audit failed once") && said.contains("no review today")),
+        "{told:?}"
+    );
+    assert!(
+        told.iter().any(|said| said.starts_with("warn review: the audit was not reviewed to its end for ")),
+        "{told:?}"
+    );
+    let status = ebb.engine.status().await.unwrap();
+    let own = status.own.iter().find(|unit| unit.chore == "audit").unwrap();
+    assert_eq!((own.failures, status.audit.premature), (1, 0));
+    ebb.db.execute("DROP TRIGGER refuse ON ebb.review").await;
+    assert_eq!(reviewed(&ebb).await, 1);
+    let told = doctor(&ebb).await;
+    assert_eq!(told, ["fail review: 1 record says that something was deleted before its time"]);
+    assert_eq!(ebb.engine.status().await.unwrap().audit.premature, 1);
+}
+
+/// What doctor says about reviews and failed work.
+async fn doctor(ebb: &Ebb) -> Vec<String> {
+    let questions = ebb::doctor::Questions {
+        wanted: crate::harness::wanted(&users("")).unwrap(),
+        host_time: jiff::Timestamp::now(),
+        role: None,
+        embedded: false,
+    };
+    let found = ebb.engine.doctor(&questions).await.unwrap().findings.into_iter();
+    let found =
+        found.filter(|one| ["review", "stuck"].contains(&one.check) && one.severity > ebb::doctor::Severity::Ok);
+    found
+        .map(|one| format!("{} {}: {}", format!("{:?}", one.severity).to_lowercase(), one.check, one.evidence))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_the_application_deleted_itself_was_not_erased_too_early() {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.apply(&super::warn::config("tenant = \"tenant_id\"\ntenant_override = true")).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shorter = OverrideChange::Set(TenantTerms { retention: Some(Term::days(60)), ..Default::default() });
+    ebb::retain::set_override(&mut tx, "users", "t1", &shorter, false, "test").await.unwrap();
+    tx.commit().await.unwrap();
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 2) n; DELETE FROM users WHERE id IN (1, 2)").await;
+    // By the terms of the tenant that each was last seen with.
+    let records = "SELECT COALESCE(string_agg(concat_ws(' ', details ->> 'tenant', details ->> 'already_gone'), ', ' ORDER BY id), '') FROM ebb.audit WHERE action = 'erase'";
+    for (day, told) in [("59 days", ""), ("2 days", "t1 true"), ("30 days", "t1 true, t2 true")] {
+        ebb.db.advance(day).await;
+        ebb.once("users:mark").await;
+        ebb.once("users:erase").await;
+        assert_eq!(ebb.db.scalar::<String>(records).await, told, "{day}");
+    }
+    assert_eq!(too_early(&ebb).await, [""; 0]);
+    assert_eq!(reviewed(&ebb).await, 0);
+    // What Ebb took before somebody else took the rest is judged like anything else.
+    forge(&ebb, "parts", "'soft_deleted_at', ebb.now(), 'erased_at', ebb.now(), 'already_gone', true").await;
+    assert_eq!(too_early(&ebb).await, ["parts"]);
+}
+
+#[tokio::test]
+async fn who_was_claimed_went_by_the_version_that_claimed_it() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("INSERT INTO sessions SELECT 1000 + n, 1, '' FROM generate_series(1, 30000) n; SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    // The node ends once it has claimed the subject.
+    ebb.db
+        .execute(
+            "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not yet''; END';
+             CREATE TRIGGER stay BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION stay()",
+        )
+        .await;
+    ebb.apply(&users("").replace("90d", "91d")).await;
+    ebb.once("users").await;
+    assert_eq!(ebb.state("1").await, "erasing");
+    let claimed = "SELECT (c.policy_version = p.version)::text || ' ' || (c.details ->> 'deletion' = d.id::text)::text
+                   FROM ebb.audit c, ebb.policy p, ebb.deletion d WHERE c.action = 'claim' AND p.name = 'users'";
+    assert_eq!(ebb.db.scalar::<String>(claimed).await, "true true");
+    ebb.db.execute("DROP TRIGGER stay ON sessions").await;
+    ebb.apply(&users("").replace("90d", "365d")).await;
+    ebb.db.advance("1 day").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.erased().await.0, 1);
+    assert_eq!(too_early(&ebb).await, [""; 0]);
+    // A claim that came too early is none the better for what was done later.
+    ebb.db.execute("UPDATE ebb.audit SET details = details || jsonb_build_object('claimed_at', ebb.now() - interval '2 days') WHERE action = 'claim'").await;
+    assert_eq!(too_early(&ebb).await, ["ebb"]);
+}
+
+#[tokio::test]
+async fn only_a_request_on_record_shortens_the_grace() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.erase_subject('users', '2')").await;
+    ebb.db.advance("1 day").await;
+    ebb.db.execute("UPDATE ebb.deletion SET expedited = true, due_at = ebb.now() WHERE subject_id = '1'").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.rows().await.0, 10);
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let report = ebb::retain::report(&mut tx, None, None, None).await.unwrap();
+    let found: Vec<i64> = report.premature.iter().map(|found| found.record).collect();
+    let unasked = "SELECT array_agg(e.id) FROM ebb.audit e WHERE e.action = 'erase' AND NOT EXISTS (
+                       SELECT FROM ebb.audit r WHERE r.action = 'erase_requested' AND r.details ->> 'deletion' = e.details ->> 'deletion')";
+    assert_eq!(found, ebb.db.scalar::<Vec<i64>>(unasked).await);
+    assert_eq!(found.len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_policy_said_is_what_its_record_says() {
+    let ebb = Ebb::shop("").await;
+    forge(&ebb, "early", "'soft_deleted_at', ebb.now() - interval '89 days', 'erased_at', ebb.now()").await;
+    forge(&ebb, "right", "'soft_deleted_at', ebb.now() - interval '90 days', 'erased_at', ebb.now()").await;
+    for change in [
+        "SELECT",
+        "UPDATE ebb.policy_history SET spec = spec || '{\"grace\": \"1d\"}'",
+        "UPDATE ebb.policy_history SET name = 'x' WHERE name = 'users'",
+        "DELETE FROM ebb.policy_history",
+    ] {
+        ebb.db.execute(change).await;
+        assert_eq!(too_early(&ebb).await, ["early"], "{change}");
+    }
+    // By a version that nobody knows nobody goes.
+    ebb.db.execute("UPDATE ebb.audit SET policy_version = 99 WHERE by_name = 'right'").await;
+    assert_eq!(too_early(&ebb).await, ["early", "right"]);
+}
+
+#[tokio::test]
+async fn what_was_asked_for_is_counted_by_subjects() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"").await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() WHERE id <= 7").await;
+    ebb.once("users:mark").await;
+    ebb.db.execute("UPDATE users SET deleted_at = NULL WHERE id <= 3").await;
+    ebb.once("users:mark").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '9'), ebb.note_subject('replay', 'users', NULL, 'x')").await;
+    let asked: Vec<String> =
+        whole(&ebb).await.asked.into_iter().map(|(what, times)| format!("{what} {times}")).collect();
+    assert_eq!(asked, ["delete 1", "mark 7", "replay 1", "restore 3"]);
 }

@@ -1,2 +1,2 @@
--- The audit was reviewed from $1 to $2: $3 subjects erased, $4 before their time, $5 stuck.
-INSERT INTO ebb.review (since, until, erased, premature, stuck) VALUES ($1, $2, $3, $4, $5)
+-- The audit was reviewed from $1 to $2, up to the record $6: $3 subjects erased, $4 before their time, $5 stuck.
+INSERT INTO ebb.review (since, until, erased, premature, stuck, reached) VALUES ($1, $2, $3, $4, $5, $6)

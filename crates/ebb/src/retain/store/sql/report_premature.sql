@@ -1,53 +1,86 @@
--- Erasures before their time, from $1 to $2, of a tenant ($3) or of all. Asks only the audit and the history of policies:
--- the floor of the version that erased always counts; unless the erasure was requested, so does the retention that the tenant last
--- had by the audit, or the grace, and the whole time between a warning and the erasure. Whoever was to be warned and was not went too
--- early, whenever it was. Of terms that changed just then the shorter one counts. Read only.
-WITH erasure AS (
-    SELECT a.id, a.policy, a.policy_version, a.details ->> 'tenant' AS tenant, (a.details ->> 'deletion')::uuid AS deletion,
+-- Erasures before their time, from $1 to $2, of a tenant ($3) or of all, among the records after $4 up to $5; at most $6. Asks only the
+-- audit: the floor of the version that erased always counts; unless a record says that the erasure was requested, so does the retention
+-- that the tenant last had, or the grace, and the whole time between a warning and the erasure. Whoever was to be warned and was not went
+-- too early, whenever it was; so did whoever went by a version that nobody knows. Of terms that changed just then the shorter one counts.
+-- A claimed subject went by the version that claimed it, when it did. What somebody else had deleted before was not Ebb's to keep. The
+-- history of policies is asked only for versions of which the audit has no record. Index: audit_pkey, audit_at, audit_version,
+-- audit_override, audit_claim, audit_deletion; read only.
+WITH erasure AS MATERIALIZED (
+    SELECT a.id, a.policy, a.details ->> 'tenant' AS tenant, a.details ->> 'deletion' AS deletion,
            ebb.recorded_moment(a.details ->> 'soft_deleted_at') AS soft_deleted_at,
            (a.details ->> 'warned_at')::timestamptz AS warned_at,
-           (a.details ->> 'erased_at')::timestamptz AS erased_at,
-           COALESCE((a.details ->> 'expedited')::boolean, false) AS expedited,
-           h.spec, COALESCE(h.spec ->> 'zone', 'UTC') AS zone
+           went.at AS erased_at,
+           COALESCE(claim.version, a.policy_version) AS version,
+           COALESCE(claim.at, went.at) AS decided_at,
+           COALESCE(claim.id, a.id) AS decided_by,
+           (a.details ->> 'expedited')::boolean IS TRUE
+               AND EXISTS (SELECT FROM ebb.audit r WHERE r.details ->> 'deletion' = a.details ->> 'deletion'
+                           AND r.action IN ('erase_requested', 'replay') AND r.id < a.id) AS requested
     FROM ebb.audit a
-    LEFT JOIN ebb.policy_history h ON h.kind = 'retain' AND h.name = a.policy AND h.version = a.policy_version
-    WHERE a.action = 'erase' AND (a.details ->> 'erased_at')::timestamptz BETWEEN $1 AND $2
+    CROSS JOIN LATERAL (SELECT COALESCE((a.details ->> 'erased_at')::timestamptz, a.at) AS at) went
+    LEFT JOIN LATERAL (
+        SELECT c.id, c.policy_version AS version, (c.details ->> 'claimed_at')::timestamptz AS at FROM ebb.audit c
+        WHERE c.action = 'claim' AND c.details ->> 'deletion' = a.details ->> 'deletion' AND c.policy = a.policy AND c.id < a.id
+        ORDER BY c.id LIMIT 1) claim ON true
+    WHERE a.action = 'erase' AND a.id > $4 AND a.id <= $5
+      AND went.at BETWEEN $1 AND $2
+      -- A record is made after the moment that it names, unless the clock was moved.
+      AND a.at >= CASE WHEN ebb.now() = now() THEN $1::timestamptz ELSE '-infinity' END
       AND ($3::text IS NULL OR a.details ->> 'tenant' = $3)
+      AND NOT (a.rows = 0 AND (a.details ->> 'already_gone')::boolean IS TRUE)
+), version AS MATERIALIZED (
+    SELECT e.policy, e.version, said.spec, COALESCE(said.spec ->> 'zone', 'UTC') AS zone, said.spec ->> 'grace' AS grace,
+           said.spec ->> 'floor' AS floor, COALESCE((said.spec ->> 'tenant_override')::boolean, false) AS overrides,
+           said.spec ? 'warn_before' AND COALESCE(said.spec ->> 'on_undeliverable', 'stop') = 'stop' AS warns
+    FROM (SELECT DISTINCT policy, version FROM erasure) e
+    LEFT JOIN LATERAL (
+        SELECT p.details -> 'spec' AS spec FROM ebb.audit p
+        WHERE p.action = 'policy' AND p.policy = e.policy AND p.policy_version = e.version AND p.details ->> 'kind' = 'retain'
+        ORDER BY p.id LIMIT 1) sealed ON true
+    LEFT JOIN ebb.policy_history h ON h.kind = 'retain' AND h.name = e.policy AND h.version = e.version
+    CROSS JOIN LATERAL (SELECT COALESCE(sealed.spec, h.spec) AS spec) said
+), told AS MATERIALIZED (
+    -- Any time between warning and erasure that a policy ever had.
+    SELECT p.policy, p.details -> 'spec' -> 'warn_before' ->> 0 AS written FROM ebb.audit p
+    WHERE p.action = 'policy' AND p.details ->> 'kind' = 'retain' AND p.details -> 'spec' ? 'warn_before'
+    UNION
+    SELECT v.policy, v.spec -> 'warn_before' ->> 0 FROM version v WHERE v.warns
 )
-SELECT e.id AS record, e.policy, e.deletion, e.soft_deleted_at, e.erased_at, over.not_before
+SELECT e.id AS record, e.policy, e.deletion::uuid AS deletion, COALESCE(e.soft_deleted_at, '-infinity') AS soft_deleted_at, e.erased_at,
+       COALESCE(over.not_before, 'infinity') AS not_before
 FROM erasure e
--- The tenant's own, as it was set last before this record, and as the version that erased knew it.
+LEFT JOIN version v ON v.policy = e.policy AND v.version = e.version
+-- The tenant's own, as it was set last before the subject went, and as the version by which it went knew it.
 LEFT JOIN LATERAL (
     SELECT o.details ->> 'retention' AS term FROM ebb.audit o
-    WHERE (e.spec ->> 'tenant_override')::boolean AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
-      AND o.id < e.id
+    WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant AND o.id < e.decided_by
     ORDER BY o.id DESC LIMIT 1) last ON true
 LEFT JOIN LATERAL (
     SELECT o.details ->> 'retention' AS term FROM ebb.audit o
-    WHERE (e.spec ->> 'tenant_override')::boolean AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
-      AND o.policy_version <= e.policy_version
+    WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
+      AND o.policy_version <= e.version
     ORDER BY o.id DESC LIMIT 1) known ON true
+CROSS JOIN LATERAL (SELECT COALESCE(last.term, v.grace) AS last, COALESCE(known.term, v.grace) AS known) term
 CROSS JOIN LATERAL (
-    SELECT GREATEST(
-               CASE WHEN e.spec ? 'warn_before' AND COALESCE(e.spec ->> 'on_undeliverable', 'stop') = 'stop' AND NOT e.expedited
-                         AND e.warned_at IS NULL THEN 'infinity'::timestamptz END,
-               e.warned_at,
-               min(ends.at) FILTER (WHERE terms.rule = 'floor'),
-               min(ends.at) FILTER (WHERE terms.rule = 'kept' AND NOT e.expedited),
-               min(ends.at) FILTER (WHERE terms.rule = 'warned' AND NOT e.expedited)) AS not_before
-    FROM (
-        VALUES ('floor', e.soft_deleted_at, COALESCE(e.spec ->> 'floor', '0s')),
-               ('kept', e.soft_deleted_at, COALESCE(last.term, e.spec ->> 'grace')),
-               ('kept', e.soft_deleted_at, COALESCE(known.term, e.spec ->> 'grace'))
-        -- Any time between warning and erasure that anybody was ever told; the first to end counts.
-        UNION ALL
-        SELECT 'warned', e.warned_at, v.spec -> 'warn_before' ->> 0 FROM ebb.policy_history v WHERE v.kind = 'retain' AND v.name = e.policy
-        UNION ALL
-        SELECT 'warned', e.warned_at, o.details -> 'warn_before' ->> 0 FROM ebb.audit o
-        WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
-    ) AS terms (rule, since, written)
-    CROSS JOIN LATERAL (SELECT ebb.reported_end(terms.since, terms.written, e.zone) AS at) ends
+    SELECT CASE WHEN v.spec IS NOT NULL AND e.soft_deleted_at IS NOT NULL AND (e.requested OR v.grace IS NOT NULL AND (e.warned_at IS NOT NULL OR NOT v.warns)) THEN
+               GREATEST(
+                   e.soft_deleted_at,
+                   e.warned_at,
+                   CASE WHEN v.floor IS NOT NULL THEN ebb.reported_end(e.soft_deleted_at, v.floor, v.zone) END,
+                   CASE WHEN NOT e.requested THEN
+                       LEAST(ebb.reported_end(e.soft_deleted_at, term.last, v.zone),
+                             CASE WHEN term.known <> term.last THEN ebb.reported_end(e.soft_deleted_at, term.known, v.zone) END)
+                   END,
+                   -- Of all that the tenant or anybody was ever told the first to end counts.
+                   CASE WHEN NOT e.requested AND e.warned_at IS NOT NULL THEN
+                       (SELECT min(ebb.reported_end(e.warned_at, ever.written, v.zone))
+                        FROM (SELECT t.written FROM told t WHERE t.policy = e.policy
+                              UNION ALL
+                              SELECT o.details -> 'warn_before' ->> 0 FROM ebb.audit o
+                              WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant) AS ever)
+                   END)
+           END AS not_before
 ) over
-WHERE over.not_before IS NULL OR e.erased_at < over.not_before
+WHERE e.decided_at < COALESCE(over.not_before, 'infinity')
 ORDER BY e.id
-LIMIT 1000
+LIMIT $6
