@@ -179,6 +179,7 @@ async fn a_tenant_has_warnings_and_words_of_its_own() {
     let put = |query: &'static str, body: Value| {
         let (site, admin) = (&site, &admin);
         async move { put_terms(site, &format!("{path}{query}"), admin, &body).await }
+    assert_eq!(previewed["due_more"], 2, "{previewed}");
     };
     let spec = || site.database.scalar::<Value>("SELECT spec FROM ebb.tenant_override WHERE tenant = 'acme'");
     for (body, problem, says) in [
