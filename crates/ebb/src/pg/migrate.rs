@@ -73,6 +73,7 @@ const MIGRATIONS: &[Migration] = migrations![
     45 "0045_renew",
     46 "0046_ahead",
     47 "0047_report",
+    48 "0048_consent",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -182,12 +182,16 @@ pub(crate) async fn install(
     };
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
-    Ok(())
+    match policy.erases() {
+        true => Ok(()),
+        false => store::warnings::withdraw_warnings(connection, name).await,
+    }
 }
 
-/// Takes away what a policy put on its table: it left the file.
+/// Takes away what a policy put on its table, and what it was about to say: it left the file.
 pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    trigger::remove(connection, policy).await
+    trigger::remove(connection, policy).await?;
+    store::warnings::withdraw_warnings(connection, policy).await
 }
 
 /// Whether the trigger that a policy asks for is not there, or is switched off.
