@@ -101,6 +101,37 @@ async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_chan
     let said = shell.ok(&["erase", "people", "2", "--yes"]);
     assert!(said.starts_with("it will be erased once nothing keeps it back (`unless` holds)"), "{said}");
     // Claimed, and then put on hold.
+    // What stands still erases nobody.
+    shell.ok(&["delete", "people", "4", "--yes"]);
+    for (stop, why, resume) in [
+        (
+            vec!["policy", "set", "people", "enabled=false"],
+            "nothing is erased while policy people is disabled: ebb policy set people enabled=true",
+            vec!["policy", "set", "people", "enabled=true", "--yes"],
+        ),
+        (
+            vec!["pause", "people", "--by", "ann"],
+            "nothing is erased while policy people is paused by ann: ebb resume people",
+            vec!["resume", "people"],
+        ),
+        (
+            vec!["pause", "--by", "ann"],
+            "nothing is erased while everything is paused by ann: ebb resume\n",
+            vec!["resume"],
+        ),
+    ] {
+        shell.ok(&stop);
+        for (asked, begins) in [
+            (vec!["delete", "people", "4", "--yes"], "soft-deleted; "),
+            (vec!["delete", "people", "4", "--dry-run"], ""),
+            (vec!["erase", "people", "4", "--dry-run"], ""),
+            (vec!["erase", "people", "1", "--yes"], "noted; "),
+        ] {
+            let said = shell.ok(&asked);
+            assert!(said.starts_with(begins) && said.contains(why) && !said.contains("next run"), "{asked:?}: {said}");
+        }
+        shell.ok(&resume);
+    }
     shell.ok(&["erase", "people", "3", "--yes"]);
     db.execute("UPDATE ebb.deletion SET state = 'erasing' WHERE subject_id = '3'").await;
     shell.ok(&["hold", "people", "3", "--reason", "court"]);

@@ -53,8 +53,8 @@ pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::Backlog;
 pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 pub use subject::{
-    Shown, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release, restore,
-    retry, show, waits_for,
+    Shown, StandsStill, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release,
+    restore, retry, show, stands_still, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};

@@ -56,7 +56,26 @@ async fn a_subject_is_deleted_held_released_and_restored() {
         .scalar("SELECT string_agg(action || ' ' || by_name, ', ' ORDER BY id) FROM ebb.audit WHERE policy = 'users' AND action <> 'policy'")
         .await;
     assert_eq!(trail, "delete app, hold operate, release operate, restore app");
-    Shell::new(&site.database, &format!("{USERS}mode = \"observe\"\n")).ok(&["apply", "--yes"]);
+    // What stands still erases nobody, whatever the date.
+    let shell = Shell::new(&site.database, USERS);
+    let waits_for = async |what: &str| post(&site, &app, what, &json!({})).await.json()["waits_for"].clone();
+    post(&site, &app, "3/delete", &json!({})).await;
+    assert_eq!(waits_for("3/erase?dry_run=true").await, Value::Null);
+    for (stop, why, resume) in [
+        (vec!["pause", "users", "--by", "ann"], "policy users is paused by ann", vec!["resume", "users"]),
+        (vec!["pause", "--by", "ann"], "everything is paused by ann", vec!["resume"]),
+        (
+            vec!["policy", "set", "users", "enabled=false"],
+            "policy users is disabled",
+            vec!["apply", "--force", "--yes"],
+        ),
+    ] {
+        shell.ok(&stop);
+        assert_eq!(waits_for("3/delete").await, why);
+        assert_eq!(waits_for("3/erase?dry_run=true").await, why);
+        shell.ok(&resume);
+    }
+    Shell::new(&site.database, &format!("{USERS}mode = \"observe\"\n")).ok(&["apply", "--force", "--yes"]);
     for what in ["2/delete", "2/erase?dry_run=true"] {
         assert_eq!(post(&site, &app, what, &json!({})).await.json()["observes"], true, "{what}");
     }
