@@ -287,6 +287,7 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
 /// Subjects of a policy that failed, are on hold, or wait for something else although their time has come.
 async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
+    policy::store::find(&mut tx, &args.policy).await?;
     if !retain::policies(&mut tx).await?.contains(&args.policy) {
         return Err(Error::unknown(format!("policy {} is not about subjects", args.policy))
             .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them"));
