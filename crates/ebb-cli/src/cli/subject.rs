@@ -1,7 +1,9 @@
 //! `ebb delete`, `restore`, `hold`, `release`, `erase`, `retry` and `show`: one subject of a policy.
 
 use ebb::audit::Moment;
-use ebb::{Error, Result, retain};
+use ebb::retain::StandsStill;
+use ebb::{Error, Result, policy, retain};
+use sqlx::PgConnection;
 
 use super::plan::moment;
 use super::{Context, Outcome, confirm, output};
@@ -67,19 +69,21 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
     }
     let mut tx = context.begin().await?;
     let due = retain::delete(&mut tx, policy, id, &context.by(by.as_deref())).await?;
+    let still = standstill(&mut tx, policy).await?;
     if args.dry_run {
-        match retain::observes(&mut tx, policy).await? {
-            true => say!("would be soft-deleted now; {}", only_observes(policy)),
-            false => say!("would be soft-deleted now, and erased {}", when(due)),
+        match still {
+            Some(still) => say!("would be soft-deleted now; {still}"),
+            None => say!("would be soft-deleted now, and erased {}", when(due)),
         }
         return Ok(Outcome::Done);
     }
-    let observes = retain::observes(&mut tx, policy).await?;
     retain::commit(tx).await?;
-    match due == Moment::INFINITY {
-        _ if observes => say!("soft-deleted; {}", only_observes(policy)),
-        true => say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {pasted}"),
-        false => say!("soft-deleted; it will be erased {}", when(due)),
+    match still {
+        Some(still) => say!("soft-deleted; {still}"),
+        None if due == Moment::INFINITY => {
+            say!("soft-deleted; it will not be erased as things stand: ebb show {policy} {pasted}")
+        }
+        None => say!("soft-deleted; it will be erased {}", when(due)),
     }
     say!("until then: ebb restore {policy} {pasted}");
     Ok(Outcome::Done)
@@ -93,7 +97,7 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     }
     let mut tx = context.begin().await?;
     let due = retain::request_erasure(&mut tx, policy, id, &context.by(by.as_deref())).await?;
-    let observes = retain::observes(&mut tx, policy).await?;
+    let still = standstill(&mut tx, policy).await?;
     let held = retain::held(&mut tx, policy, id).await?.is_some();
     let waits = retain::waits_for(&mut tx, policy, id).await?;
     let now = retain::now(&mut tx).await?;
@@ -106,7 +110,7 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     };
     let over = due.timestamp().is_some_and(|due| due <= now);
     match waits {
-        _ if observes => say!("{noted}; {}", only_observes(policy)),
+        _ if still.is_some() => say!("{noted}; {}", still.unwrap_or_default()),
         _ if held => say!("it {will} be erased once its hold is lifted: ebb release {policy} {pasted}"),
         _ if due == Moment::INFINITY => say!("it {will} not be erased as things stand: ebb show {policy} {pasted}"),
         Some(why) if over => say!("it {will} be erased once nothing keeps it back ({why}): ebb show {policy} {pasted}"),
@@ -283,6 +287,7 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
 /// Subjects of a policy that failed, are on hold, or wait for something else although their time has come.
 async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
+    policy::store::find(&mut tx, &args.policy).await?;
     if !retain::policies(&mut tx).await?.contains(&args.policy) {
         return Err(Error::unknown(format!("policy {} is not about subjects", args.policy))
             .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them"));
@@ -313,8 +318,14 @@ async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn only_observes(policy: &str) -> String {
-    format!("nothing is erased while {policy} only observes: ebb policy set {policy} mode=enforce")
+/// Says that nothing is erased as long as the policy stands still or only observes, and what ends that.
+async fn standstill(connection: &mut PgConnection, policy: &str) -> Result<Option<String>> {
+    if let Some(StandsStill { why, until }) = retain::stands_still(connection, policy).await? {
+        return Ok(Some(format!("nothing is erased while {why}: {until}")));
+    }
+    let observes = retain::observes(connection, policy).await?;
+    Ok(observes
+        .then(|| format!("nothing is erased while {policy} only observes: ebb policy set {policy} mode=enforce")))
 }
 
 fn when(moment: Moment) -> String {

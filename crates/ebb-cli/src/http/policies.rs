@@ -214,8 +214,11 @@ struct PreviewAnswer {
     plan: Option<PolicyPlan>,
     /// Of a retain policy: how many subjects, or rows by their age, are due now.
     due_before: Option<u64>,
-    /// And how many would be with the change; when more, it takes effect only with `confirm=true`.
+    /// And how many would be with the change.
     due_after: Option<u64>,
+    /// How many of these are not due now, whoever else stops being so; when any, or more than can be counted, it takes effect
+    /// only with `confirm=true`.
+    due_more: Option<u64>,
 }
 
 /// A key that differs.
@@ -257,8 +260,9 @@ async fn put(
     let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
         let Preview { changes, plan, due } = preview(&surface, &name, &request.spec).await?;
-        let (due_before, due_after) = (due.as_ref().map(|due| due.before), due.as_ref().map(|due| due.after));
-        let answer = PreviewAnswer { changes, plan, due_before, due_after };
+        let number = |number: fn(&MadeDue) -> u64| due.as_ref().map(number);
+        let (due_before, due_after) = (number(|due| due.before), number(|due| due.after));
+        let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more: number(MadeDue::more) };
         return Ok(Json(PutAnswer::Preview(answer)).into_response());
     }
     let expected = expected.ok_or_else(|| {

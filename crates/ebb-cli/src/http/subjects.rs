@@ -51,7 +51,8 @@ struct DryRun {
 struct Due {
     /// When it will be erased; `infinity` while a hold has no end.
     due_at: Moment,
-    /// What keeps it back although its time may have come: a hold, `unless`, or what the last run met.
+    /// What keeps it back although its time may have come: a hold, a policy that is disabled, stopped or paused, `unless`, or
+    /// what the last run met.
     waits_for: Option<String>,
     /// Whether the policy only observes: nothing is erased until it enforces.
     observes: bool,

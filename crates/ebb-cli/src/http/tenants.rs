@@ -54,6 +54,13 @@ struct TenantRequest {
     enabled: Option<bool>,
 }
 
+impl TenantRequest {
+    /// Whether it speaks of nothing, so that there would be nothing to set.
+    fn is_silent(&self) -> bool {
+        self.retention.is_none() && self.warn_before.is_none() && self.texts.is_none() && self.enabled.is_none()
+    }
+}
+
 /// What was said, be it null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -147,7 +154,7 @@ struct TenantAnswer {
         (status = 409, description = "Below the floor, or subjects would be due or the tenant has no rows and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
         (status = 428, description = "No If-Match says which version of the policy the change was made on", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "A term or a text cannot be", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A term or a text cannot be, or the request speaks of none", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("admin"))),
 )]
@@ -159,6 +166,11 @@ async fn put(
     headers: HeaderMap,
     extract::Json(request): extract::Json<TenantRequest>,
 ) -> Result<Json<TenantAnswer>, Problem> {
+    if request.is_silent() {
+        return Err(
+            Problem::invalid("say what the tenant's terms are").hint("retention, warn_before, texts or enabled")
+        );
+    }
     let parsed = |text: String| text.parse::<Term>().map_err(|invalid| Problem::field("retention", invalid.message));
     let retention = request.retention.map(|given| given.map(parsed).transpose()).transpose()?;
     let (warn_before, texts) =

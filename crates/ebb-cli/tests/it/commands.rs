@@ -211,6 +211,14 @@ async fn a_database_without_ebb_says_so() {
     assert!(shell.ok(&["uninstall", "--yes"]).contains("nothing to do"));
     database.execute("CREATE TABLE public.k (id int, expires_at timestamptz)").await;
     assert!(shell.ok(&["apply", "--dry-run"]).contains("+ expire old-keys"));
+    // What `ebb plan` refuses is refused, and nothing is made.
+    database.execute("CREATE TABLE public.people (id int PRIMARY KEY, gone boolean)").await;
+    let policy = "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"gone\"\ngrace = \"90d\"\n";
+    let shell = Shell::new(&database, &format!("{CONFIG}\n{policy}"));
+    assert!(shell.fails(3, &["plan"]).contains("gone"));
+    let told = shell.fails(2, &["apply", "--dry-run"]);
+    assert!(told.contains("policy people: ") && told.contains("gone") && told.contains("ebb.toml:"), "{told}");
+    assert!(database.scalar::<bool>("SELECT to_regnamespace('ebb') IS NULL").await);
 }
 
 #[tokio::test]

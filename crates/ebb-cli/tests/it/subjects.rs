@@ -53,7 +53,8 @@ async fn history_says_what_an_override_changed_and_show_who_waits() {
     assert!(waits.contains("on hold: court"), "{waits}");
     let shown = shell.ok(&["show", "people", "1"]);
     assert!(shown.contains("deleted by ann") && shown.contains("hold by legal: court"), "{shown}");
-    assert!(shell.fails(2, &["show", "nobody"]).contains("is not about subjects"));
+    let wrong = shell.fails(2, &["show", "peple"]);
+    assert!(wrong.contains("there is no policy peple") && wrong.contains("did you mean `people`?"), "{wrong}");
     db.execute("UPDATE people SET deleted_at = now() - interval '50 days' WHERE id = 2").await;
     shell.write("ebb.toml", &shell.read("ebb.toml").replace("90d", "40d"));
     let told = shell.json(&["apply", "--dry-run", "--json"]);
@@ -100,6 +101,37 @@ async fn an_erasure_that_something_keeps_back_is_promised_for_no_date_and_a_chan
     assert!(said.contains("it would be erased once nothing keeps it back (`unless` holds)"), "{said}");
     let said = shell.ok(&["erase", "people", "2", "--yes"]);
     assert!(said.starts_with("it will be erased once nothing keeps it back (`unless` holds)"), "{said}");
+    // What stands still erases nobody.
+    shell.ok(&["delete", "people", "4", "--yes"]);
+    for (stop, why, resume) in [
+        (
+            vec!["policy", "set", "people", "enabled=false"],
+            "nothing is erased while policy people is disabled: ebb policy set people enabled=true",
+            vec!["policy", "set", "people", "enabled=true", "--yes"],
+        ),
+        (
+            vec!["pause", "people", "--by", "ann"],
+            "nothing is erased while policy people is paused by ann: ebb resume people",
+            vec!["resume", "people"],
+        ),
+        (
+            vec!["pause", "--by", "ann"],
+            "nothing is erased while everything is paused by ann: ebb resume\n",
+            vec!["resume"],
+        ),
+    ] {
+        shell.ok(&stop);
+        for (asked, begins) in [
+            (vec!["delete", "people", "4", "--yes"], "soft-deleted; "),
+            (vec!["delete", "people", "4", "--dry-run"], ""),
+            (vec!["erase", "people", "4", "--dry-run"], ""),
+            (vec!["erase", "people", "1", "--yes"], "noted; "),
+        ] {
+            let said = shell.ok(&asked);
+            assert!(said.starts_with(begins) && said.contains(why) && !said.contains("next run"), "{asked:?}: {said}");
+        }
+        shell.ok(&resume);
+    }
     // Claimed, and then put on hold.
     shell.ok(&["erase", "people", "3", "--yes"]);
     db.execute("UPDATE ebb.deletion SET state = 'erasing' WHERE subject_id = '3'").await;

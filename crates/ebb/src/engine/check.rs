@@ -23,6 +23,7 @@ impl Engine {
         let mut tx = self.database.read().await?;
         let installed = pg::schema_version(&mut tx).await?.is_some();
         tx.commit().await?;
+        let planned = if installed { None } else { Some(self.plan(wanted).await?) };
         let mut wrong = Vec::new();
         for (position, want) in wanted.iter().enumerate() {
             // A transaction each: after an error in SQL the next policy would only hear of that.
@@ -30,9 +31,11 @@ impl Engine {
             for column in missing.iter().filter(|column| column.policy == want.name) {
                 column.add(&mut tx).await?;
             }
-            let checked = match installed {
-                true => self.check(&mut tx, &want.policy, Some(wanted)).await,
-                false => check_names(&mut tx, &want.policy).await,
+            let checked = match &planned {
+                None => self.check(&mut tx, &want.policy, Some(wanted)).await,
+                Some(plan) => {
+                    check_names(&mut tx, &want.policy).await.and_then(|()| plan.refusal(&want.name).map_or(Ok(()), Err))
+                }
             };
             match checked {
                 Ok(()) => {}

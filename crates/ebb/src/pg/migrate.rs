@@ -73,6 +73,7 @@ const MIGRATIONS: &[Migration] = migrations![
     45 "0045_renew",
     46 "0046_ahead",
     47 "0047_report",
+    48 "0048_consent",
     49 "0049_private",
     52 "0052_report",
     53 "0053_replay",

@@ -50,6 +50,21 @@ impl Plan {
         self.policies.iter().any(|policy| policy.problems.iter().any(|problem| problem.refused))
             || self.trees.iter().any(|tree| tree.findings.iter().any(|finding| finding.refuses))
     }
+
+    /// Why `ebb apply` or a node would refuse a policy.
+    pub(crate) fn refusal(&self, policy: &str) -> Option<Error> {
+        let of_sweep = self.policies.iter().filter(|plan| plan.policy == policy).flat_map(|plan| &plan.problems);
+        let of_sweep = of_sweep.filter(|problem| problem.refused).map(|problem| (&problem.message, &problem.fix));
+        let of_tree = self.trees.iter().filter(|tree| tree.policy == policy).flat_map(|tree| &tree.findings);
+        let of_tree = of_tree.filter(|finding| finding.refuses).map(|finding| (&finding.message, &finding.fix));
+        let (message, fix) = of_sweep.chain(of_tree).next()?;
+        let error = Error::config(message.clone());
+        let error = match fix {
+            Some(fix) => error.with_hint(fix.clone()),
+            None => error,
+        };
+        Some(error.context(format!("policy {policy}")))
+    }
 }
 
 /// What one run would do now.

@@ -329,6 +329,11 @@ impl Retain {
         }
     }
 
+    /// Whether anything goes by it: it is switched on, and does not only observe.
+    pub fn erases(&self) -> bool {
+        self.enabled && self.mode == Mode::Enforce
+    }
+
     /// How long data is kept by default: the grace, or the age.
     pub fn retention(&self) -> Term {
         match &self.form {

@@ -1,5 +1,5 @@
 //! What a change of a retain policy needs somebody to agree to. Invariants: a change that makes something due takes effect
-//! only once that number was seen and agreed to; a floor goes down only with a reason, by an administrator, under whatever
+//! only once that number was seen and agreed to, whoever else stops being due by it; a floor goes down only with a reason, by an administrator, under whatever
 //! name its policy goes, and so does one that another policy over the table does not keep; the subjects of a table have one
 //! policy.
 
@@ -8,8 +8,9 @@ use sqlx::PgConnection;
 
 use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
-use super::{as_expire, store};
-use crate::policy::{Kind, Policy, Retain, Stored, Term, Undeliverable, Wanted};
+use super::store::{DueIf, rows};
+use super::{as_expire, compile, store};
+use crate::policy::{Kind, Policy, Retain, Stored, Subjects, Term, Undeliverable, Wanted};
 use crate::words::plural;
 use crate::{Error, Result, plan, policy};
 
@@ -33,6 +34,8 @@ pub struct MadeDue {
     pub before: u64,
     /// How many are due with the change; estimated where counting takes too long.
     pub after: u64,
+    /// How many of them are not due now: as many as differ, or more where others stop being due.
+    pub more: u64,
     /// There are more soft deletes that nobody has marked yet than could be counted: more may be due than is said.
     pub uncounted: bool,
     /// Tenants who have terms of their own by a policy that this one replaces, and none by this one.
@@ -40,19 +43,25 @@ pub struct MadeDue {
 }
 
 impl MadeDue {
+    /// Of a change by which nobody stops being due where anybody becomes it.
     pub(super) fn new(policy: &str, what: &'static str, (before, after): (u64, u64)) -> Self {
-        Self { policy: policy.to_owned(), what, before, after, uncounted: false, tenants: 0 }
-    }
-
-    /// The same of subjects, of whom those that nobody has marked yet come on top.
-    pub(super) fn subjects(policy: &str, before: (u64, Unmarked), after: (u64, Unmarked)) -> Self {
-        let sum = |(marked, unmarked): (u64, Unmarked)| marked + unmarked.found;
-        Self { uncounted: after.1.more, ..Self::new(policy, "subjects", (sum(before), sum(after))) }
+        let more = after.saturating_sub(before);
+        Self { policy: policy.to_owned(), what, before, after, more, uncounted: false, tenants: 0 }
     }
 
     /// How many more.
     pub fn more(&self) -> u64 {
-        self.after.saturating_sub(self.before)
+        self.more
+    }
+
+    /// Whoever is due now and then, and whom `unless` keeps back now alone, is not due but by the change.
+    fn frees(&mut self, freed: Option<u64>) {
+        let freed = freed.unwrap_or_else(|| {
+            self.uncounted = true;
+            0
+        });
+        self.before = self.before.saturating_sub(freed);
+        self.more += freed;
     }
 
     /// Whether somebody has to agree to it.
@@ -103,16 +112,17 @@ pub async fn made_due(
     wanted: &Retain,
     all: Option<&[Wanted]>,
 ) -> Result<Option<MadeDue>> {
-    if !wanted.enabled {
+    if !wanted.erases() {
         return Ok(None);
     }
     let stored = stored(connection).await?;
     let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
-    match named.filter(|stored| stored.enabled) {
-        Some(before) => {
-            let Policy::Retain(before) = before.policy()? else { return Ok(None) };
-            due_beyond(connection, &before, wanted).await.map(Some)
-        }
+    let followed = match named.filter(|stored| stored.enabled).map(Stored::policy).transpose()? {
+        Some(Policy::Retain(before)) => Some(before).filter(Retain::erases),
+        _ => None,
+    };
+    match followed {
+        Some(before) => due_beyond(connection, &before, wanted).await.map(Some),
         None => {
             let replaced = replaced(connection, &stored, wanted, all).await?;
             match named.is_none() && replaced.is_empty() {
@@ -126,7 +136,7 @@ pub async fn made_due(
 /// A policy that another one takes the place of.
 struct Replaced {
     policy: Retain,
-    /// Nodes follow it until then.
+    /// Nodes erase by it until then.
     is_followed: bool,
 }
 
@@ -145,7 +155,8 @@ async fn replaced(
     for stored in stored.iter().filter(|stored| stored.name != wanted.name.as_str()) {
         let Some(policy) = floor::parsed(stored).filter(|policy| !stays(policy)) else { continue };
         if floor::retain_the_same(connection, &policy, wanted).await? {
-            replaced.push(Replaced { policy, is_followed: stored.enabled });
+            let is_followed = stored.enabled && policy.erases();
+            replaced.push(Replaced { policy, is_followed });
         }
     }
     Ok(replaced)
@@ -167,17 +178,25 @@ async fn due_beyond(connection: &mut PgConnection, before: &Retain, wanted: &Ret
         let due = plan::made_due(connection, before.as_ref(), &sweep).await?;
         return Ok(MadeDue::new(name, "rows", due));
     }
-    let (now, then) = marked(connection, wanted).await?;
-    // Whoever is not marked yet is counted where a term may get shorter, which may take its time.
+    // Whoever is not marked yet is counted where a term may get shorter, or `unless` lets go, which may take its time.
     let floor = |policy: &Retain| policy.floor.unwrap_or(Term::seconds(0));
     let no_shorter = terms_of(before) == terms_of(wanted)
         && wanted.retention().never_shorter(&before.retention())
         && floor(wanted).never_shorter(&floor(before));
-    let (unmarked_now, unmarked_then) = match no_shorter {
+    let lets_go = may_let_go(before, wanted);
+    let marked = marked(connection, wanted, true, if lets_go { COUNTED } else { 0 }).await?;
+    let (now, then) = match no_shorter && !lets_go {
         true => (Unmarked::default(), Unmarked::default()),
         false => (unmarked(connection, before).await?, unmarked(connection, wanted).await?),
     };
-    let mut due = MadeDue::subjects(name, (now, unmarked_now), (then, unmarked_then));
+    let already = unmarked_among(connection, before, &then.ids).await?;
+    let mut due = MadeDue::new(name, "subjects", (marked.now + now.count(), marked.then + then.count()));
+    due.more = marked.more + then.count().saturating_sub(already.len() as u64);
+    due.uncounted = then.more || marked.subjects.len() as u64 >= COUNTED;
+    if lets_go {
+        let both = [marked.subjects, already].concat();
+        due.frees(let_go(connection, before, wanted, both).await?);
+    }
     // Whoever is marked follows to the tenant that another column names; whose terms those are nobody has looked yet.
     let follow = wanted.tenant_override && before.tenant != wanted.tenant;
     due.uncounted |=
@@ -198,13 +217,21 @@ async fn due_after(connection: &mut PgConnection, replaced: &[Replaced], wanted:
             MadeDue::new(name, "rows", plan::made_due(connection, before.as_ref(), &sweep).await?)
         }
         None => {
-            let (mut now, mut unmarked_now) = (0, Unmarked::default());
+            let marked = marked(connection, wanted, false, COUNTED).await?;
+            let then = unmarked(connection, wanted).await?;
+            let mut due = MadeDue::new(name, "subjects", (0, marked.then + then.count()));
+            due.uncounted = then.more;
+            let ids = [marked.subjects, then.ids].concat();
             for before in until_then() {
-                now += store::count_due(connection, before.name.as_str()).await?;
-                unmarked_now.found += unmarked(connection, before).await?.found;
+                due.before += store::count_due(connection, before.name.as_str()).await?;
+                due.before += unmarked(connection, before).await?.count();
+                let already = due_among(connection, before, &ids).await?;
+                due.more = due.more.saturating_sub(already.len() as u64);
+                if may_let_go(before, wanted) {
+                    due.frees(let_go(connection, before, wanted, already).await?);
+                }
             }
-            let (_, then) = marked(connection, wanted).await?;
-            MadeDue::subjects(name, (now, unmarked_now), (then, unmarked(connection, wanted).await?))
+            due
         }
     };
     let own: Vec<String> = store::overrides(connection, name).await?.into_iter().map(|own| own.tenant).collect();
@@ -215,14 +242,90 @@ async fn due_after(connection: &mut PgConnection, replaced: &[Replaced], wanted:
     Ok(due)
 }
 
-/// How many open deletions of a policy are due, and how many are by the terms that are wanted.
-pub(super) async fn marked(connection: &mut PgConnection, wanted: &Retain) -> Result<(u64, u64)> {
+/// Subjects are counted, and asked about one by one, no further.
+const COUNTED: u64 = super::plan::UNMARKED;
+
+/// Open deletions that are due, and that are by the terms that are wanted.
+struct Marked {
+    now: u64,
+    then: u64,
+    /// Those that are then and are not now.
+    more: u64,
+    /// Subjects who are due then: those who are now, too, or of a policy by which nobody is all.
+    subjects: Vec<String>,
+}
+
+/// Looks at the open deletions of a policy, which is followed now or is not; at most so many subjects are told by name.
+async fn marked(connection: &mut PgConnection, wanted: &Retain, is_followed: bool, named: u64) -> Result<Marked> {
     let floor = wanted.floor.unwrap_or(Term::seconds(0));
     let terms = (wanted.retention().to_interval(), floor.to_interval());
     let warning = wanted.subjects().and_then(|subjects| subjects.warning.as_ref());
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
-    let own = (wanted.tenant_override, wanted.zone.name());
-    store::due_if(connection, wanted.name.as_str(), terms, (warning.is_some(), proceeds), own).await
+    let (warns, own) = ((warning.is_some(), proceeds), (wanted.tenant_override, wanted.zone.name()));
+    let whom = (is_followed, named);
+    let DueIf { now, would_be, more, subjects } =
+        store::due_if(connection, wanted.name.as_str(), terms, warns, own, whom).await?;
+    let (now, then, more) = (now.unsigned_abs(), would_be.unsigned_abs(), more.unsigned_abs());
+    Ok(Marked { now, then, more, subjects })
+}
+
+/// How many subjects a policy has due by its terms, marked and not, and whether there may be more than could be counted.
+pub(super) async fn due(connection: &mut PgConnection, policy: &Retain) -> Result<(u64, bool)> {
+    let marked = marked(connection, policy, false, 0).await?;
+    let unmarked = unmarked(connection, policy).await?;
+    Ok((marked.then + unmarked.count(), unmarked.more))
+}
+
+/// Which of these subjects are due by a policy as it is, marked or not.
+async fn due_among(connection: &mut PgConnection, policy: &Retain, ids: &[String]) -> Result<Vec<String>> {
+    let marked = store::due_among(connection, policy.name.as_str(), ids).await?;
+    Ok([marked, unmarked_among(connection, policy, ids).await?].concat())
+}
+
+fn unless(policy: &Retain) -> Option<&str> {
+    policy.subjects().and_then(|subjects| subjects.unless.as_deref())
+}
+
+/// Whether the one may keep somebody back who is due, and the other does not.
+fn may_let_go(before: &Retain, wanted: &Retain) -> bool {
+    unless(before).is_some() && unless(before) != unless(wanted)
+}
+
+/// How many of these subjects, who are due, `unless` keeps back now and would not then; none where that cannot be said soon.
+async fn let_go(
+    connection: &mut PgConnection,
+    before: &Retain,
+    wanted: &Retain,
+    due: Vec<String>,
+) -> Result<Option<u64>> {
+    let Some(now) = kept_back(connection, before, &due).await? else { return Ok(None) };
+    Ok(kept_back(connection, wanted, &now).await?.map(|then| (now.len() - then.len()) as u64))
+}
+
+/// Whom of these subjects `unless` of a policy keeps back; none where that cannot be said soon, or it raises an error over one.
+async fn kept_back(connection: &mut PgConnection, policy: &Retain, ids: &[String]) -> Result<Option<Vec<String>>> {
+    let Some(subjects) = policy.subjects().filter(|subjects| subjects.unless.is_some() && !ids.is_empty()) else {
+        return Ok(Some(Vec::new()));
+    };
+    rows::savepoint(connection).await?;
+    let asked = ask_unless(connection, policy, subjects, ids).await;
+    rows::end_savepoint(connection, false).await?;
+    match asked {
+        Err(error) if error.is_unavailable() => Err(error),
+        asked => Ok(asked.ok()),
+    }
+}
+
+async fn ask_unless(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    ids: &[String],
+) -> Result<Vec<String>> {
+    let compiled = compile::compile(connection, policy, subjects).await?;
+    let named = compiled.root.named(ids.iter().map(String::as_str))?;
+    let kept = rows::blocked_soon(connection, &compiled.root, &named).await?;
+    Ok(kept.into_iter().filter_map(|at| ids.get(at as usize).cloned()).collect())
 }
 
 /// What decides, besides the terms themselves, when a soft delete that nobody has marked yet is due.
@@ -235,20 +338,36 @@ fn terms_of(policy: &Retain) -> impl PartialEq {
 }
 
 /// Subjects who are due and whose soft delete nobody has marked yet: the next marking finds them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Unmarked {
-    found: u64,
+#[derive(Debug, Default)]
+struct Unmarked {
+    ids: Vec<String>,
     /// There may be more of them than could be counted.
     more: bool,
 }
 
-pub(super) async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<Unmarked> {
-    let Some(subjects) = policy.subjects().filter(|subjects| subjects.warning.is_none()) else {
-        return Ok(Unmarked::default());
-    };
+impl Unmarked {
+    fn count(&self) -> u64 {
+        self.ids.len() as u64
+    }
+}
+
+/// What a policy says of subjects whom nobody has marked: who is warned first is not due by being marked.
+fn unwarned(policy: &Retain) -> Option<&Subjects> {
+    policy.subjects().filter(|subjects| subjects.warning.is_none())
+}
+
+async fn unmarked(connection: &mut PgConnection, policy: &Retain) -> Result<Unmarked> {
+    let Some(subjects) = unwarned(policy) else { return Ok(Unmarked::default()) };
     let found = super::plan::unmarked(connection, policy, subjects, Surroundings::STORED).await?;
-    let more = found.as_ref().is_none_or(|found| found.len() as u64 >= super::plan::UNMARKED);
-    Ok(Unmarked { found: found.unwrap_or_default().len() as u64, more })
+    let more = found.as_ref().is_none_or(|found| found.len() as u64 >= COUNTED);
+    Ok(Unmarked { ids: found.unwrap_or_default(), more })
+}
+
+/// Which of these are; nobody where that cannot be said soon, so that each of them counts as made due.
+async fn unmarked_among(connection: &mut PgConnection, policy: &Retain, ids: &[String]) -> Result<Vec<String>> {
+    let Some(subjects) = unwarned(policy).filter(|_| !ids.is_empty()) else { return Ok(Vec::new()) };
+    let found = super::plan::unmarked_of(connection, policy, subjects, Some(ids), Surroundings::STORED).await?;
+    Ok(found.unwrap_or_default())
 }
 
 async fn stored(connection: &mut PgConnection) -> Result<Vec<Stored>> {

@@ -54,8 +54,8 @@ pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
 pub(crate) use store::{Backlog, count_premature};
 pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 pub use subject::{
-    Shown, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release, restore,
-    retry, show, waits_for,
+    Shown, StandsStill, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release,
+    restore, retry, show, stands_still, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};
@@ -178,12 +178,16 @@ pub(crate) async fn install(
     };
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
-    Ok(())
+    match policy.erases() {
+        true => Ok(()),
+        false => store::warnings::withdraw_warnings(connection, name).await,
+    }
 }
 
-/// Takes away what a policy put on its table: it left the file.
+/// Takes away what a policy put on its table, and what it was about to say: it left the file.
 pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
-    trigger::remove(connection, policy).await
+    trigger::remove(connection, policy).await?;
+    store::warnings::withdraw_warnings(connection, policy).await
 }
 
 /// Whether the trigger that a policy asks for is not there, or is switched off.

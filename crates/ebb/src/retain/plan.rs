@@ -273,10 +273,22 @@ pub(crate) async fn unmarked(
     subjects: &Subjects,
     among: Surroundings<'_>,
 ) -> Result<Option<Vec<String>>> {
+    unmarked_of(connection, policy, subjects, None, among).await
+}
+
+/// The same of some subjects alone.
+pub(crate) async fn unmarked_of(
+    connection: &mut PgConnection,
+    policy: &Retain,
+    subjects: &Subjects,
+    only: Option<&[String]>,
+    among: Surroundings<'_>,
+) -> Result<Option<Vec<String>>> {
     rows::savepoint(connection).await?;
     let found = match compile::compile_among(connection, policy, subjects, among).await {
         Ok(compiled) => {
-            rows::unmarked(connection, &compiled.root, terms(policy, subjects, among.installed), UNMARKED).await
+            let terms = terms(policy, subjects, among.installed);
+            rows::unmarked(connection, &compiled.root, terms, only, UNMARKED).await
         }
         Err(error) => Err(error),
     };

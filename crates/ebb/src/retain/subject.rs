@@ -13,7 +13,7 @@ use super::store::{self, Deletion, Happened, Hold, Unmarked};
 use super::{compile, look};
 use crate::audit::Moment;
 use crate::policy::{Kind, Mode, Policy, Retain, Subjects};
-use crate::{Error, Result, policy};
+use crate::{Error, Result, control, policy};
 
 /// Soft-deletes a subject; returns when it will be erased.
 pub async fn delete(connection: &mut PgConnection, policy: &str, id: &str, by: &str) -> Result<Moment> {
@@ -167,13 +167,47 @@ pub async fn held(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     store::hold_of(connection, policy, &id).await
 }
 
-/// What keeps a subject back although its time may have come: a hold, `unless`, or what the last run met.
+/// Why nothing is erased by a policy at the moment, whoever is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandsStill {
+    /// `policy users is disabled`.
+    pub why: String,
+    /// What ends it.
+    pub until: String,
+}
+
+/// Whether a policy is disabled, was stopped, or is paused, by itself or with everything else.
+pub async fn stands_still(connection: &mut PgConnection, name: &str) -> Result<Option<StandsStill>> {
+    let stored = policy::store::find(connection, name).await?;
+    let still = |why: String, until: String| Ok(Some(StandsStill { why, until }));
+    if let Some(reason) = &stored.stopped {
+        return still(format!("policy {name} is stopped ({reason})"), "mend it and run `ebb apply`".to_owned());
+    }
+    if !stored.enabled {
+        return still(format!("policy {name} is disabled"), format!("ebb policy set {name} enabled=true"));
+    }
+    let pauses = control::pauses(connection).await?;
+    let paused = |what: &str| pauses.iter().find(|pause| pause.name == what);
+    match (paused(control::ALL), paused(name)) {
+        (Some(pause), _) => still(format!("everything is paused by {}", pause.paused_by), "ebb resume".to_owned()),
+        (None, Some(pause)) => {
+            still(format!("policy {name} is paused by {}", pause.paused_by), format!("ebb resume {name}"))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// What keeps a subject back although its time may have come: a hold, a policy that stands still, `unless`, or what the last
+/// run met.
 pub async fn waits_for(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<String>> {
     let (retain, _) = known(connection, policy).await?;
     let subjects = retain.subjects().ok_or_else(|| no_subjects(policy))?;
     let id = named(connection, policy, id).await?;
     if let Some(hold) = store::hold_of(connection, policy, &id).await? {
         return Ok(Some(format!("on hold: {}", hold.reason)));
+    }
+    if let Some(still) = stands_still(connection, policy).await? {
+        return Ok(Some(still.why));
     }
     if subjects.unless.is_some() {
         let compiled = compile::compile(connection, &retain, subjects).await?;

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 
-use super::consent::Unmarked;
 pub use super::store::Override;
 use super::store::rows;
 use super::{MadeDue, consent, store};
@@ -125,7 +124,7 @@ pub async fn set_override_at(
         return Err(Error::refused(format!("policy {name} does not let tenants have terms of their own"))
             .with_hint("set tenant_override = true and tenant = \"COLUMN\""));
     }
-    let before = due(connection, &retain).await?;
+    let (before, _) = consent::due(connection, &retain).await?;
     // Terms that a column cannot have stop a policy; they can be taken back all the same.
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
@@ -169,8 +168,9 @@ pub async fn set_override_at(
         Err(_) if *change == OverrideChange::Unset => MadeDue::new(name, "rows", (0, 0)),
         Ok(Some(after)) => MadeDue::new(name, "rows", plan::made_due(connection, sweep.as_ref(), &after).await?),
         Ok(None) => {
-            let (_, then) = consent::marked(connection, &retain).await?;
-            MadeDue::subjects(name, before, (then, consent::unmarked(connection, &retain).await?))
+            // One term of one tenant changes: whom the shorter one has not due, the longer one has not either.
+            let (after, uncounted) = consent::due(connection, &retain).await?;
+            MadeDue { uncounted, ..MadeDue::new(name, "subjects", (before, after)) }
         }
         Err(error) => return Err(error.context(format!("policy {name}"))),
     };
@@ -200,11 +200,6 @@ pub async fn set_override_at(
     };
     entry.insert(connection).await?;
     Ok((version, before, after))
-}
-
-/// How many subjects are due, marked and not.
-async fn due(connection: &mut PgConnection, retain: &Retain) -> Result<(u64, Unmarked)> {
-    Ok((store::count_due(connection, retain.name.as_str()).await?, consent::unmarked(connection, retain).await?))
 }
 
 /// Refuses a name that no row has: more likely a typing error than a tenant that is yet to come.

@@ -1,6 +1,6 @@
 //! Warning: whose erasure comes near hears of it, through an event of the schedule duty that is written together with
 //! the deletion's state. Invariants: each warning of a deletion is there once, whoever else runs; nobody on hold is
-//! written to; the date that a warning names is never later than the erasure, because the time it promises is counted
+//! written to, nor by a policy that erases nobody any more; the date that a warning names is never later than the erasure, because the time it promises is counted
 //! from when the sink accepted it.
 
 use std::sync::Arc;
@@ -212,6 +212,7 @@ impl Warn {
         let written = store::schedule_warnings(connection, &self.policy, scheduled).await?;
         if written > 0 {
             self.record(batch, written as i64).await?;
+            self.still_warns(batch).await?;
         }
         self.scheduled += written;
         Ok(written)
@@ -276,6 +277,15 @@ impl Warn {
             payload["texts"] = texts.into();
         }
         payload
+    }
+
+    /// Whoever switches the policy off takes back the warnings that are there; those of this batch are, or never will be.
+    async fn still_warns(&self, batch: &mut Batch) -> Result<()> {
+        let version = batch.claim.policy_version;
+        match store::still_at(batch.connection(), &self.policy, version).await? {
+            true => Ok(()),
+            false => Err(Error::superseded(format!("policy {} was changed", self.policy))),
+        }
     }
 
     async fn record(&self, batch: &mut Batch, rows: i64) -> Result<()> {

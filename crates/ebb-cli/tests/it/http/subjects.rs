@@ -56,7 +56,26 @@ async fn a_subject_is_deleted_held_released_and_restored() {
         .scalar("SELECT string_agg(action || ' ' || by_name, ', ' ORDER BY id) FROM ebb.audit WHERE policy = 'users' AND action <> 'policy'")
         .await;
     assert_eq!(trail, "delete app, hold operate, release operate, restore app");
-    Shell::new(&site.database, &format!("{USERS}mode = \"observe\"\n")).ok(&["apply", "--yes"]);
+    // What stands still erases nobody, whatever the date.
+    let shell = Shell::new(&site.database, USERS);
+    let waits_for = async |what: &str| post(&site, &app, what, &json!({})).await.json()["waits_for"].clone();
+    post(&site, &app, "3/delete", &json!({})).await;
+    assert_eq!(waits_for("3/erase?dry_run=true").await, Value::Null);
+    for (stop, why, resume) in [
+        (vec!["pause", "users", "--by", "ann"], "policy users is paused by ann", vec!["resume", "users"]),
+        (vec!["pause", "--by", "ann"], "everything is paused by ann", vec!["resume"]),
+        (
+            vec!["policy", "set", "users", "enabled=false"],
+            "policy users is disabled",
+            vec!["apply", "--force", "--yes"],
+        ),
+    ] {
+        shell.ok(&stop);
+        assert_eq!(waits_for("3/delete").await, why);
+        assert_eq!(waits_for("3/erase?dry_run=true").await, why);
+        shell.ok(&resume);
+    }
+    Shell::new(&site.database, &format!("{USERS}mode = \"observe\"\n")).ok(&["apply", "--force", "--yes"]);
     for what in ["2/delete", "2/erase?dry_run=true"] {
         assert_eq!(post(&site, &app, what, &json!({})).await.json()["observes"], true, "{what}");
     }
@@ -113,7 +132,8 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     assert_eq!((&rehearsed["due_before"], &rehearsed["due_after"]), (&json!(0), &json!(2)), "{rehearsed}");
     let refused = put("", "31d").await;
     assert!(refused.problem() == "conflict" && refused.body.contains("confirm=true"), "{refused:?}");
-    let stale = site.request(Method::PUT, path, &admin).header("if-match", "\"7\"").json(&json!({}));
+    let stale = json!({ "enabled": true });
+    let stale = site.request(Method::PUT, path, &admin).header("if-match", "\"7\"").json(&stale);
     assert_eq!(Answer::of(stale.send().await.unwrap()).await.problem(), "changed-meanwhile");
     assert_eq!(put("?confirm=true", "31d").await.json()["version"], 2);
     // What a request does not speak of stays as it is.
@@ -123,13 +143,21 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     for (body, is) in [
         (json!({ "enabled": false }), json!(["31d", false])),
         (json!({ "retention": "100d" }), json!(["100d", false])),
-        (json!({}), json!(["100d", false])),
         (json!({ "retention": null }), json!([null, false])),
         (json!({ "retention": "31d", "enabled": true }), json!(["31d", true])),
     ] {
         let answer = put_terms(&site, &format!("{path}?confirm=true"), &admin, &body).await;
         assert_eq!((answer.status, terms().await), (200, is), "{body}: {answer:?}");
     }
+    // One that speaks of nothing makes neither terms nor a version.
+    let version = "SELECT max(version) FROM ebb.policy WHERE name = 'users'";
+    let before: i64 = site.database.scalar(version).await;
+    for path in [path, "/v1/policies/users/tenants/beta?confirm=true"] {
+        let silent = put_terms(&site, path, &admin, &json!({})).await;
+        assert!(silent.problem() == "invalid" && silent.body.contains("say what the tenant's terms are"), "{silent:?}");
+    }
+    assert_eq!(site.database.scalar::<i64>(version).await, before);
+    assert_eq!(site.database.scalar::<i64>("SELECT count(*) FROM ebb.tenant_override").await, 1);
     let removed = site.send(Method::DELETE, path, &admin, &json!({})).await;
     assert_eq!((removed.status, &removed.json()["due_after"]), (200, &json!(0)), "{removed:?}");
     assert_eq!(site.send(Method::DELETE, path, &admin, &json!({})).await.problem(), "not-found");
@@ -151,6 +179,7 @@ async fn a_shorter_policy_is_previewed_and_confirmed_and_a_lower_floor_has_a_rea
     };
     let previewed = put("?dry_run=true", json!({ "spec": spec })).await.json();
     assert_eq!((&previewed["due_before"], &previewed["due_after"]), (&json!(0), &json!(2)), "{previewed}");
+    assert_eq!(previewed["due_more"], 2, "{previewed}");
     let refused = put("", json!({ "spec": spec, "version": 1 })).await;
     assert!(refused.problem() == "conflict" && refused.body.contains("confirm=true"), "{refused:?}");
     assert_eq!(put("?confirm=true", json!({ "spec": spec, "version": 1 })).await.json()["version"], 2);

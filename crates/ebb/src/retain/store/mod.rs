@@ -14,8 +14,9 @@ mod written;
 pub(crate) use graph::{KeyRow, TableRow, graph_aside, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
 pub use policies::Override;
 pub(crate) use policies::{
-    PutRetain, any_open, approved, due_again, due_if, installed, is_admin, override_history, overrides,
-    policies_of_one_table, put_override, put_retain, remove_override, renew_due, renewed, renews, subject_policies,
+    DueIf, PutRetain, any_open, approved, due_again, due_among, due_if, installed, is_admin, override_history,
+    overrides, policies_of_one_table, put_override, put_retain, remove_override, renew_due, renewed, renews,
+    subject_policies,
 };
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, premature_among, replay_subject,

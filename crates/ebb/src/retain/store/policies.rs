@@ -91,19 +91,34 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str) -> Res
     Ok(found.flatten().map(|Json(shape)| shape))
 }
 
-/// How many open deletions are due now, and how many would be with another grace and floor, without warnings, or with other
-/// terms of tenants.
+/// Open deletions that a policy has due, and would have.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct DueIf {
+    pub(crate) now: i64,
+    pub(crate) would_be: i64,
+    /// Those who would be and are not now.
+    pub(crate) more: i64,
+    /// Subjects who are and would be due; of a policy that nobody follows yet all who would be.
+    pub(crate) subjects: Vec<String>,
+}
+
+/// How many open deletions are due now where the policy is followed, and how many would be with another grace and floor, without
+/// warnings, or with other terms of tenants; at most so many of them by name.
 pub(crate) async fn due_if(
     connection: &mut PgConnection,
     policy: &str,
     (grace, floor): (PgInterval, PgInterval),
     (warns, proceeds): (bool, bool),
     (own, zone): (bool, &str),
-) -> Result<(u64, u64)> {
-    let query = sql!("due_if" as (i64, i64)).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
-    let query = query.bind(own).bind(zone);
-    let (now, then) = query.fetch_one(connection).await?;
-    Ok((now.unsigned_abs(), then.unsigned_abs()))
+    (is_followed, named): (bool, u64),
+) -> Result<DueIf> {
+    let query = sql!("due_if" as DueIf).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
+    Ok(query.bind(own).bind(zone).bind(is_followed).bind(named as i64).fetch_one(connection).await?)
+}
+
+/// Which of these subjects have a deletion that is due.
+pub(crate) async fn due_among(connection: &mut PgConnection, policy: &str, ids: &[String]) -> Result<Vec<String>> {
+    Ok(sql!("due_among" scalar String).bind(policy).bind(ids).fetch_all(connection).await?)
 }
 
 /// Whether a policy has open deletions or holds.

@@ -131,6 +131,26 @@ pub(crate) async fn lost_warnings(connection: &mut PgConnection, policy: &str) -
     Ok(sql!("lost_warnings").bind(policy).execute(connection).await?.rows_affected())
 }
 
+/// Of so many deletions at a time warnings are taken back, which is a moment's work.
+const AT_ONCE: i64 = 5_000;
+
+/// Takes back all warnings of a policy that no sink has yet.
+pub(crate) async fn withdraw_warnings(connection: &mut PgConnection, policy: &str) -> Result<()> {
+    let mut after: Option<Uuid> = None;
+    loop {
+        let query = sql!("withdraw_warnings" scalar Uuid).bind(policy).bind(after).bind(AT_ONCE);
+        match query.fetch_optional(&mut *connection).await? {
+            None => return Ok(()),
+            last => after = last,
+        }
+    }
+}
+
+/// Whether a policy is still at a version, where it stays until the transaction ends.
+pub(crate) async fn still_at(connection: &mut PgConnection, policy: &str, version: i64) -> Result<bool> {
+    Ok(sql!("still_at" scalar bool).bind(policy).bind(version).fetch_optional(connection).await?.is_some())
+}
+
 /// A deletion as the page behind a link knows it.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct LinkRow {

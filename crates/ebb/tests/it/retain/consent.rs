@@ -145,3 +145,118 @@ async fn a_change_switches_a_policy_on_only_where_it_says_so() {
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 7);
 }
+
+/// One key of a policy at runtime.
+fn key(key: &str, value: serde_json::Value) -> Spec {
+    Spec::from_iter([(key.to_owned(), value)])
+}
+
+impl Ebb {
+    /// Refused with this number until somebody agrees.
+    async fn asks(&self, change: &Spec, says: &str) {
+        let refused = self.engine.set_policy("users", change, "test").await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains(says), "{change:?}: {refused:?}");
+    }
+
+    async fn terms(&self, tenant: &str, retention: &str) {
+        let terms = TenantTerms { retention: Some(retention.parse().unwrap()), ..Default::default() };
+        let mut tx = self.engine.database().read().await.unwrap();
+        set_override(&mut tx, "users", tenant, &OverrideChange::Set(terms), true, "test").await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_becomes_due_is_not_made_up_for_by_who_no_longer_is() {
+    for marked in [true, false] {
+        let ebb = Ebb::with(super::SHOP).await;
+        ebb.apply(&users("tenant = \"tenant_id\"\ntenant_override = true").replace("\"90d\"", "\"40d\"")).await;
+        ebb.terms("t0", "400d").await;
+        ebb.terms("t1", "10d").await;
+        // Four of each: t0 would be due without its own terms, t1 is due with them.
+        ebb.db
+            .execute(
+                "UPDATE users SET deleted_at = now() - interval '50 days' WHERE tenant_id = 't0';
+                 UPDATE users SET deleted_at = now() - interval '20 days' WHERE tenant_id = 't1'",
+            )
+            .await;
+        if marked {
+            ebb.once("users:mark").await;
+        }
+        let none = key("tenant_override", false.into());
+        ebb.asks(&none, "4 more subjects would be due at once").await;
+        let config = users("tenant = \"tenant_id\"").replace("\"90d\"", "\"40d\"");
+        let refused = ebb.try_apply(&config).await.unwrap_err();
+        assert!(refused.to_string().contains("4 more subjects would be due at once"), "{refused}");
+        let due = &ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap().made_due[0];
+        assert_eq!((due.before, due.after, due.more()), (4, 4, 4), "{due:?}");
+        // Another name is no other way, nor is one while more are due by the old one.
+        let refused = ebb.try_apply(&renamed(&config)).await.unwrap_err();
+        assert!(refused.to_string().contains("4 more subjects would be due at once"), "{refused}");
+        // What is as it was asks nobody.
+        ebb.engine.set_policy("users", &key("description", "people".into()), "test").await.unwrap();
+        assert_eq!(ebb.rows().await.0, 12);
+        ebb.engine.set_policy_with("users", &none, "test", &sure()).await.unwrap();
+        ebb.once("users:mark").await;
+        ebb.once("users:erase").await;
+        assert_eq!(ebb.list("tenant_id", "users").await, "t1,t1,t1,t1,t2,t2,t2,t2");
+    }
+}
+
+#[tokio::test]
+async fn who_was_kept_back_by_unless_is_let_go_only_once_that_was_seen() {
+    for marked in [true, false] {
+        let ebb = Ebb::shop("unless = \"id > 3\"").await;
+        ebb.db.execute("UPDATE users SET deleted_at = now() - interval '91 days' WHERE id < 7").await;
+        if marked {
+            ebb.once("users:mark").await;
+        }
+        for (then, more) in [
+            (serde_json::Value::Null, "3 more subjects would be due at once"),
+            ("id > 5".into(), "2 more subjects would be due at once"),
+            // It raises an error over rows, so nobody can say.
+            ("(name || id)::int > 5".into(), "more subjects than can be counted now may be due at once"),
+        ] {
+            ebb.asks(&key("unless", then), more).await;
+        }
+        let refused = ebb.try_apply(&users("")).await.unwrap_err();
+        assert!(refused.to_string().contains("3 more subjects would be due at once"), "{refused}");
+        let refused = ebb.try_apply(&renamed(&users(""))).await.unwrap_err();
+        assert!(refused.to_string().contains("3 more subjects would be due at once"), "{refused}");
+        let due = &ebb.engine.plan(&wanted(&users("")).unwrap()).await.unwrap().made_due[0];
+        assert_eq!((due.before, due.after, due.more()), (3, 6, 3), "{due:?}");
+        // One that keeps as many back or more, or whoever is not due any more, is nobody's question.
+        for then in ["id > 3 AND true", "id > 3", "id > 2"] {
+            ebb.engine.set_policy("users", &key("unless", then.into()), "test").await.unwrap();
+        }
+        let mut longer = key("unless", serde_json::Value::Null);
+        longer.insert("grace".into(), "200d".into());
+        ebb.engine.set_policy("users", &longer, "test").await.unwrap();
+        assert_eq!(ebb.rows().await.0, 12);
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_observed_lets_nobody_go_unseen() {
+    let ebb = Ebb::shop("mode = \"observe\"").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 3) n").await;
+    ebb.db.advance("91 days").await;
+    ebb.db.execute("UPDATE users SET deleted_at = ebb.now() - interval '91 days' WHERE id IN (4, 5)").await;
+    // While it observes nothing goes, whatever its terms.
+    ebb.engine.set_policy("users", &key("grace", "80d".into()), "test").await.unwrap();
+    for enforces in ["enforce".into(), serde_json::Value::Null] {
+        ebb.asks(&key("mode", enforces), "5 more subjects would be due at once").await;
+    }
+    let refused = ebb.try_apply(&renamed(&users(""))).await.unwrap_err();
+    assert!(refused.to_string().contains("5 more subjects would be due at once"), "{refused}");
+    ebb.engine.set_policy_with("users", &key("mode", "enforce".into()), "test", &sure()).await.unwrap();
+    ebb.once("users:mark").await;
+    ebb.once("users:erase").await;
+    assert_eq!(ebb.rows().await.0, 7);
+    // Rows by their age are no different.
+    let ebb = Ebb::with("CREATE TABLE pay (at timestamptz); INSERT INTO pay SELECT now() - interval '50 days'").await;
+    let by_age = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"40d\"\n";
+    ebb.apply(&format!("{by_age}mode = \"observe\"\n")).await;
+    let refused = ebb.try_apply(by_age).await.unwrap_err();
+    assert!(refused.to_string().contains("1 more row would be due at once"), "{refused}");
+}

@@ -645,3 +645,82 @@ async fn the_link_of_a_deletion_that_was_taken_back_does_not_take_back_the_next(
     let states = "SELECT string_agg(state, ',' ORDER BY opened_at) FROM ebb.deletion WHERE subject_id = '2'";
     assert_eq!(shop.ebb.db.scalar::<String>(states).await, "restored,pending");
 }
+
+#[tokio::test]
+async fn nobody_is_written_to_about_an_erasure_that_no_longer_comes() {
+    let set = |key: &str, value: Value| ebb::policy::Spec::from_iter([(key.to_owned(), value)]);
+    let own = |enabled| OverrideChange::Set(TenantTerms { enabled, ..Default::default() });
+    let keys = "spread = \"1h\"\ntenant = \"tenant_id\"\ntenant_override = true\n";
+    for off in ["disabled", "observe", "tenant", "file"] {
+        let shop = Shop::new(keys).await;
+        let tenant = async |change| {
+            let mut tx = shop.engine.database().read().await.unwrap();
+            ebb::retain::set_override(&mut tx, "users", "t1", &change, false, "test").await.unwrap();
+            tx.commit().await.unwrap();
+        };
+        let policy = async |key: &str, value: Value| {
+            shop.engine.set_policy("users", &set(key, value), "test").await.unwrap();
+        };
+        shop.delete(7).await;
+        shop.pass("60 days 1 hour").await;
+        shop.run().await;
+        assert_eq!(shop.stands(7).await.0.as_deref(), Some("scheduled"), "{off}");
+        match off {
+            "disabled" => policy("enabled", false.into()).await,
+            "observe" => policy("mode", "observe".into()).await,
+            "tenant" => tenant(own(false)).await,
+            _ => drop(shop.ebb.apply("[sinks.h]\ntype = \"handler\"\n").await),
+        }
+        assert_eq!(shop.ebb.state("7").await, "pending", "{off}");
+        shop.pass("40 days").await;
+        if matches!(off, "observe" | "tenant") {
+            shop.run().await;
+        }
+        shop.deliver().await;
+        assert_eq!(shop.ledger.count(), 0, "{off}");
+        // Warned anew before it is due, however long ago its time has come.
+        match off {
+            "disabled" => policy("enabled", true.into()).await,
+            "observe" => policy("mode", "enforce".into()).await,
+            "tenant" => tenant(own(true)).await,
+            _ => drop(shop.ebb.apply(&config(keys)).await),
+        }
+        shop.run().await;
+        shop.pass("2 hours").await;
+        shop.run_and_deliver().await;
+        assert_eq!((shop.ledger.count(), shop.there(7).await), (1, true), "{off}");
+        shop.pass("29 days").await;
+        shop.run().await;
+        assert!(shop.there(7).await, "{off}");
+        shop.pass("2 days").await;
+        shop.run().await;
+        assert!(!shop.there(7).await, "{off}");
+    }
+}
+
+#[tokio::test]
+async fn a_warning_that_is_written_while_its_policy_is_switched_off_is_not_there_afterwards() {
+    let shop = Shop::new("spread = \"1h\"").await;
+    shop.delete(7).await;
+    shop.pass("60 days 1 hour").await;
+    // The batch has written its warning and is not at its end.
+    shop.ebb
+        .db
+        .execute(
+            "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$;
+             CREATE TRIGGER slowly AFTER INSERT ON ebb.warning FOR EACH ROW EXECUTE FUNCTION slowly()",
+        )
+        .await;
+    let engine = shop.engine.clone();
+    let warns = tokio::spawn(async move { run_once(&engine, &["users:warn"]).await });
+    shop.ebb
+        .until("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database())")
+        .await;
+    let off = ebb::policy::Spec::from_iter([("enabled".to_owned(), false.into())]);
+    shop.engine.set_policy("users", &off, "test").await.unwrap();
+    warns.await.unwrap().unwrap();
+    assert_eq!(shop.ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.warning").await, 0);
+    shop.pass("2 hours").await;
+    shop.deliver().await;
+    assert_eq!(shop.ledger.count(), 0);
+}

@@ -131,6 +131,12 @@ pub(crate) async fn blocked(connection: &mut PgConnection, root: &Root, ids: &Do
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
+/// The same within two seconds.
+pub(crate) async fn blocked_soon(connection: &mut PgConnection, root: &Root, ids: &Doomed) -> Result<Vec<i32>> {
+    sqlx::raw_sql("SET LOCAL statement_timeout = '2s'").execute(&mut *connection).await?;
+    blocked(connection, root, ids).await
+}
+
 /// Everybody else, soft-deleted or not, who has the same value of a link as one of these subjects (by its position).
 pub(crate) async fn sharing(
     connection: &mut PgConnection,

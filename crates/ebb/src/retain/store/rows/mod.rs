@@ -14,8 +14,8 @@ mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
-    Changed, any, blocked, changed, collect, count_by, count_distinct, count_up_to, existing, given, lock, lock_roots,
-    read_roots, sharing, still_linked,
+    Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_up_to, existing, given,
+    lock, lock_roots, read_roots, sharing, still_linked,
 };
 pub(crate) use meet::meet;
 pub(crate) use reach::{Reach, reach};

@@ -99,19 +99,25 @@ fn soft_deleted(root: &Root, terms: Terms<'_>, by: &str) -> String {
     )
 }
 
-/// Those whose term is over, at most so many, within two seconds.
+/// Those whose term is over, of some subjects or of all, at most so many, within two seconds.
 pub(crate) async fn unmarked(
     connection: &mut PgConnection,
     root: &Root,
     terms: Terms<'_>,
+    only: Option<&[String]>,
     limit: u64,
 ) -> Result<Vec<String>> {
     sqlx::raw_sql("SET LOCAL statement_timeout = '2s'").execute(&mut *connection).await?;
     let clock = if terms.installed { "ebb.now()" } else { "now()" };
     // Whoever is still to be warned has a term of their own from then on.
     let over = soft_deleted(root, Terms { warned: None, ..terms }, clock);
-    let sql = format!("SELECT over.id FROM ({over}) AS over LIMIT {limit}");
-    Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(connection).await?)
+    let among = if only.is_some() { " WHERE over.id IN (SELECT i.id FROM unnest($1::text[]) AS i (id))" } else { "" };
+    let sql = format!("SELECT over.id FROM ({over}) AS over{among} LIMIT {limit}");
+    let mut query = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
+    if let Some(only) = only {
+        query = query.bind(only);
+    }
+    Ok(query.fetch_all(connection).await?)
 }
 
 /// Those who are soft-deleted at no time, at most so many, within two seconds. What is `infinity` lives, by many an application.
