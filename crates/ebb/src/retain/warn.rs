@@ -23,7 +23,7 @@ use super::tree::Column;
 use super::{entry, link};
 use crate::audit::{Moment, SubjectKey};
 use crate::pg::{Ident, Operators, catalog};
-use crate::policy::{self, Kind, Policy, Retain, Subjects, Warning};
+use crate::policy::{self, Kind, Mode, Policy, Retain, Subjects, Warning};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::words::plural;
@@ -298,7 +298,7 @@ impl Warn {
 
 /// A warning and a reminder as a policy's will be, of nobody, and the sink that must have words for them.
 pub(crate) fn samples(policy: &Retain) -> Option<(&str, [Value; 2])> {
-    let warning = policy.subjects()?.warning.as_ref()?;
+    let warning = policy.subjects()?.warning.as_ref().filter(|_| policy.mode == Mode::Enforce)?;
     let sample = |kind: &str| {
         let mut payload = json!({
             "type": kind,
