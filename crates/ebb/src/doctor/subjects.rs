@@ -5,7 +5,7 @@ use crate::plan::{followed, retained};
 use crate::policy::{Kind, Stored, Wanted};
 use crate::retain::{self, Surroundings};
 use crate::words::plural;
-use crate::{Engine, Result};
+use crate::{Engine, Result, gate};
 
 /// What stands in the way of retain policies: of those that the database has, and of those that only the file has yet.
 pub(super) async fn subjects(
@@ -65,13 +65,17 @@ pub(super) async fn subjects(
             findings.push(Finding::fail("subjects", Some(name), evidence).fix(Fix::command("ebb apply")));
         }
     }
+    let (mut tx, now) = (engine.database().read().await?, followed(&new, stored));
+    for along in gate::takes_along(&mut tx, &now, &now, installed).await? {
+        let fix = Fix::advice(along.fix());
+        findings.push(Finding::fail("subjects", Some(&along.policy), along.to_string()).fix(fix));
+    }
     if !installed {
         if findings.is_empty() && looked > 0 {
             findings.push(Finding::ok("subjects", "every tree can be erased"));
         }
         return Ok(findings);
     }
-    let mut tx = engine.database().read().await?;
     for (policy, open, held) in retain::stranded(&mut tx).await? {
         // What is enabled by its own keys and yet is not has left the file.
         let of_name = |stored: &&Stored| stored.kind == Kind::Retain && stored.name == policy;
@@ -90,7 +94,7 @@ pub(super) async fn subjects(
         );
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }
-    for below in retain::below_floors(&mut tx, &followed(&new, stored)).await? {
+    for below in retain::below_floors(&mut tx, &now).await? {
         let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
         findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
     }

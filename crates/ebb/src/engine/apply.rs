@@ -48,7 +48,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_spills(&mut tx, &stored).await?;
+        gate::none_takes_along(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -146,7 +146,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_spills(&mut tx, &stored).await?;
+        gate::none_takes_along(&mut tx, &stored).await?;
         tx.commit().await?;
         Ok(version)
     }

@@ -54,8 +54,8 @@ impl ExpireWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
         let policy = self.policy();
-        if self.shared.stored.is_some() {
-            gate::spills_nothing(connection, &[self.shared.table.oid]).await?;
+        if let Some(stored) = &self.shared.stored {
+            gate::takes_nothing_along(connection, stored, table.oid).await?;
         }
         let key = self.shared.subject_key.clone();
         if policy.audit == AuditDetail::Rows && key.is_none() {

@@ -2,9 +2,12 @@
 //! each other; one writes how far its holds reach, the others pass their gate and leave alone what they are told there.
 //! Invariant: a batch passes the gate first and looks in a later statement, so no row goes that was on hold before it went.
 
+mod along;
 mod store;
 
-use std::collections::{BTreeMap, HashMap};
+pub(crate) use along::{none_takes_along, takes_along, takes_nothing_along};
+
+use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
@@ -68,61 +71,45 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 
 /// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
-    let (found, roots) = behind(connection, stored).await?;
-    let wanted = found.into_iter().filter_map(|(policy, oid)| Some((policy.clone(), vec![roots.get(&oid)?.label()])));
+    let tables = stored.iter().filter_map(|stored| Some((stored.name.clone(), taken_from(&stored.policy().ok()?)?)));
+    let found = whole(connection, tables.collect()).await?;
+    let wanted = found.into_iter().map(|(policy, table)| (policy, vec![table.relation.label()]));
     open(connection, &wanted.collect()).await
 }
 
-/// Refuses policies whose deletions would take rows of subjects along that no gate can keep.
-pub(crate) async fn none_spills(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
-    let enabled: Vec<Stored> = stored.iter().filter(|stored| stored.enabled).cloned().collect();
-    let (found, _) = behind(connection, &enabled).await?;
-    spills_nothing(connection, &found.iter().map(|(_, oid)| *oid).collect::<Vec<_>>()).await
+/// A table, or what it is a partition of.
+struct Whole {
+    oid: u32,
+    relation: Relation,
 }
 
-/// The same for tables that are about to lose rows.
-pub(crate) async fn spills_nothing(connection: &mut PgConnection, tables: &[u32]) -> Result<()> {
-    let spills = store::spills(connection, tables).await?;
-    let Some((table, along, policy)) = spills.first() else { return Ok(()) };
-    Err(Error::config(format!(
-        "deleting rows of {table} takes rows of {along} along by ON DELETE CASCADE: those belong to subjects of policy {policy}, \
-         and neither a hold nor a floor of theirs would count"
-    ))
-    .with_hint(format!(
-        "let the foreign keys between {table} and {along} restrict, so that its rows go after the subjects; \
-         or make {table} a [[retain]] policy with deleted_at"
-    )))
-}
-
-/// Policies that take rows by themselves, the table of each, and the table that it is a partition of.
-async fn behind<'a>(
-    connection: &mut PgConnection,
-    stored: &'a [Stored],
-) -> Result<(Vec<(&'a String, u32)>, HashMap<u32, Relation>)> {
-    let tables: Vec<(&String, String)> =
-        stored.iter().filter_map(|stored| Some((&stored.name, taken_from(stored)?))).collect();
-    let named = catalog::named(connection, tables.iter().map(|(_, table)| table.as_str())).await?;
+/// The tables that something was typed for; what has none is left out.
+async fn whole<T>(connection: &mut PgConnection, typed: Vec<(T, String)>) -> Result<Vec<(T, Whole)>> {
+    let named = catalog::named(connection, typed.iter().map(|(_, table)| table.as_str())).await?;
     let mut found = Vec::new();
-    for (policy, table) in tables {
+    for (what, table) in typed {
         match named.find(&table) {
-            Ok(Some(table)) => found.push((policy, table.oid)),
-            // Without its table it takes nothing.
+            Ok(Some(table)) => found.push((what, table.oid)),
+            // Without its table a policy takes nothing.
             Ok(None) => {}
             Err(error) if error.is_config() => {}
             Err(error) => return Err(error),
         }
     }
-    let oids: Vec<u32> = found.iter().map(|(_, oid)| *oid).collect();
-    let roots = store::roots(connection, &oids).await?;
-    Ok((found, roots))
+    let roots = store::roots(connection, &found.iter().map(|(_, oid)| *oid).collect::<Vec<_>>()).await?;
+    let root = |(what, oid)| {
+        let (oid, relation) = roots.get(&oid)?.clone();
+        Some((what, Whole { oid, relation }))
+    };
+    Ok(found.into_iter().filter_map(root).collect())
 }
 
 /// The table that a policy takes rows of by itself.
-fn taken_from(stored: &Stored) -> Option<String> {
-    match stored.policy() {
-        Ok(Policy::Expire(policy)) => Some(policy.table),
-        Ok(Policy::Partition(policy)) => Some(policy.table),
-        Ok(Policy::Retain(policy)) if policy.subjects().is_none() => Some(policy.table),
+fn taken_from(policy: &Policy) -> Option<String> {
+    match policy {
+        Policy::Expire(policy) => Some(policy.table.clone()),
+        Policy::Partition(policy) => Some(policy.table.clone()),
+        Policy::Retain(policy) if policy.subjects().is_none() => Some(policy.table.clone()),
         _ => None,
     }
 }

@@ -35,6 +35,13 @@ pub(super) async fn spills(connection: &mut PgConnection, tables: &[u32]) -> Res
     Ok(sql!("spills" as (String, String, String)).bind(tables).fetch_all(connection).await?)
 }
 
+/// (table, what goes along with its rows by ON DELETE CASCADE), both as whole tables.
+pub(super) async fn cascades(connection: &mut PgConnection, tables: &[u32]) -> Result<Vec<(u32, u32)>> {
+    let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    let found = sql!("cascades" as (i64, i64)).bind(tables).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(table, along)| (table as u32, along as u32)).collect())
+}
+
 /// A batch may take its time; the usual lock wait would give up before it has ended.
 pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
@@ -87,10 +94,13 @@ pub(super) async fn forget_reach(connection: &mut PgConnection, policy: &str, re
 }
 
 /// What each of these tables is part of, or the table itself.
-pub(super) async fn roots(connection: &mut PgConnection, tables: &[u32]) -> Result<HashMap<u32, Relation>> {
+pub(super) async fn roots(connection: &mut PgConnection, tables: &[u32]) -> Result<HashMap<u32, (u32, Relation)>> {
     let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
-    let found = sql!("roots" as (i64, String, String)).bind(tables).fetch_all(connection).await?;
-    Ok(found.into_iter().map(|(oid, schema, name)| (oid as u32, Relation::new(schema, name))).collect())
+    let found = sql!("roots" as (i64, i64, String, String)).bind(tables).fetch_all(connection).await?;
+    let of = |(oid, root, schema, name): (i64, i64, String, String)| {
+        (oid as u32, (root as u32, Relation::new(schema, name)))
+    };
+    Ok(found.into_iter().map(of).collect())
 }
 
 pub(super) async fn savepoint(connection: &mut PgConnection) -> Result<()> {

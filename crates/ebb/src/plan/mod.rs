@@ -166,8 +166,15 @@ impl Engine {
             policies.push(plan);
         }
         let mut tx = self.database().read().await?;
-        let below = crate::retain::below_floors(&mut tx, &followed(wanted, &background.stored)).await?;
+        let followed = followed(wanted, &background.stored);
+        let below = crate::retain::below_floors(&mut tx, &followed).await?;
+        let along = crate::gate::takes_along(&mut tx, &followed, &followed, migrated).await?;
         tx.rollback().await?;
+        for along in along {
+            if let Some(plan) = policies.iter_mut().find(|plan| plan.policy == along.policy) {
+                plan.problems.push(Problem { message: along.to_string(), fix: Some(along.fix()), refused: true });
+            }
+        }
         let mut trees = self.plan_trees(wanted, &background.stored, migrated).await?;
         for below in below {
             let message = below.to_string();

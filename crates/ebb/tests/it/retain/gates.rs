@@ -104,7 +104,7 @@ async fn it_makes_no_difference_which_policy_came_first_or_what_a_change_left() 
 #[tokio::test]
 async fn rows_by_age_are_bound_too_and_so_is_the_root() {
     let direct = "[[retain]]\nname = \"old\"\ntable = \"public.sessions\"\ncolumn = \"at\"\nolder_than = \"1h\"\nbrake = { share = \"off\" }\n";
-    let config = users("") + "\n" + direct + &sweep("accounts", "users", "where = \"id <> 5\"");
+    let config = users("") + "\n" + direct + &sweep("accounts", "users", "older_than = \"1h\"\nwhere = \"id <> 5\"");
     let ebb = shop(&config).await;
     ebb.db.execute("SELECT ebb.place_hold('users', '3', 'court')").await;
     ebb.once("old").await;
@@ -118,7 +118,7 @@ async fn circles_shared_values_and_keys_of_several_columns_are_followed_up() {
     let ebb = Ebb::with(
         "CREATE TABLE accounts (region text, id int, email text, deleted_at timestamptz, boss_region text, boss_id int,
              PRIMARY KEY (region, id), FOREIGN KEY (boss_region, boss_id) REFERENCES accounts ON DELETE CASCADE);
-         CREATE TABLE comments (id int PRIMARY KEY, region text, account int, parent int REFERENCES comments ON DELETE CASCADE,
+         CREATE TABLE comments (id int PRIMARY KEY, region text, account int, parent int REFERENCES comments,
              at timestamptz, FOREIGN KEY (region, account) REFERENCES accounts ON DELETE CASCADE);
          CREATE TABLE likes (comment int REFERENCES comments ON DELETE CASCADE, at timestamptz);
          CREATE TABLE mails (id int PRIMARY KEY, email text, at timestamptz);
@@ -131,7 +131,7 @@ async fn circles_shared_values_and_keys_of_several_columns_are_followed_up() {
     )
     .await;
     let subjects = "[[retain]]\nname = \"accounts\"\ntable = \"accounts\"\ndeleted_at = \"deleted_at\"\ngrace = \"1d\"\n\
-        children = [{ table = \"mails\", column = \"email\", references = \"email\", action = \"delete\" }]\n";
+        unnamed = \"delete\"\nchildren = [{ table = \"mails\", column = \"email\", references = \"email\", action = \"delete\" }]\n";
     let config = subjects.to_owned()
         + &sweep("likes", "likes", "")
         + &sweep("comments", "comments", "")

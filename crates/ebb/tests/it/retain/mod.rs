@@ -25,6 +25,7 @@ mod review;
 mod schema;
 mod sealed;
 mod slow;
+mod spills;
 mod standing;
 mod terms;
 mod together;
