@@ -113,6 +113,7 @@ mod tests {
             on_delete: None,
             action: action.into(),
             kept_by: None,
+            emptied: None,
         }
     }
 

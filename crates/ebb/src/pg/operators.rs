@@ -22,6 +22,11 @@ impl Operators {
         Self { collation, ..self }
     }
 
+    /// The collation by which they compare, where one is named.
+    pub(crate) fn collation(&self) -> Option<&str> {
+        self.collation.as_deref()
+    }
+
     /// Those of PostgreSQL itself.
     pub(crate) fn built_in() -> Self {
         Self::of("pg_catalog")

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
+use super::graph::Graph;
 use super::keeper::Surroundings;
 use super::store::rows::{self, Path, Root, SoftDelete, Standing};
-use super::tree::{self, EdgeAction, Marks, Tree, Wishes};
-use super::{graph, keeper, path, store, written};
+use super::tree::{self, EdgeAction, Finding, Marks, Tree, Wishes};
+use super::{graph, keeper, path, reader, store, written};
 use crate::pg::expression::Change;
-use crate::pg::{Ident, catalog, expression};
+use crate::pg::{Ident, Relation, catalog, expression};
 use crate::policy::{Mirror, Retain, Subjects};
 use crate::{Error, Result};
 
@@ -107,9 +108,46 @@ pub(crate) async fn tree_among(
     seeds.extend(children.iter().map(|(oid, _)| *oid));
     let graph = graph::read(connection, &seeds, &aside).await?;
     let keepers = keeper::keepers(connection, policy, among).await?;
+    let readers = reader::readers(connection, policy, among).await?;
     let (unnamed, grace, marks) = (subjects.unnamed, subjects.grace, marks(subjects));
-    let wishes = Wishes { root: table.oid, children, unnamed, grace, keepers, marks };
-    Ok((table, tree::build(&graph, &wishes)?))
+    let wishes = Wishes { root: table.oid, children, unnamed, grace, keepers, readers, marks };
+    let mut tree = tree::build(&graph, &wishes)?;
+    let unlike = unlike(connection, &graph, &tree).await?;
+    tree.findings.extend(unlike);
+    Ok((table, tree))
+}
+
+/// Links without a foreign key between columns that the server has no operator for.
+async fn unlike(connection: &mut PgConnection, graph: &Graph, tree: &Tree) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let type_of = |relation: &Relation, name: &Ident| {
+        let table = graph.tables.values().find(|table| table.relation == *relation)?;
+        table.column(name.as_str()).map(|column| column.sql_type.clone())
+    };
+    for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && edge.action != EdgeAction::Keep) {
+        let (child, parent) = (&tree.nodes[edge.child].relation, &tree.nodes[edge.parent].relation);
+        for ((own, theirs), operators) in edge.child_columns.iter().zip(&edge.parent_columns).zip(&edge.operators) {
+            let (Some(own_type), Some(type_of_theirs)) = (type_of(child, own), type_of(parent, theirs)) else {
+                continue;
+            };
+            if own_type == type_of_theirs
+                || rows::comparable(connection, operators, (&own_type, &type_of_theirs)).await?
+            {
+                continue;
+            }
+            let message = format!(
+                "{} is {own_type} and {} of {} is {type_of_theirs}: there is no operator that compares the two",
+                own.as_str(),
+                theirs.as_str(),
+                parent.label()
+            );
+            let fix = format!(
+                "ALTER TABLE {child} ADD COLUMN … {type_of_theirs} GENERATED ALWAYS AS (…) STORED, from {own}, and name that in children"
+            );
+            findings.push(Finding { refuses: true, table: child.label(), message, fix: Some(fix) });
+        }
+    }
+    Ok(findings)
 }
 
 fn marks(subjects: &Subjects) -> Marks<'_> {

@@ -56,6 +56,8 @@ pub(crate) struct GraphColumn {
     pub(crate) collation: Collation,
     /// It is generated, or of a domain that does not allow null: nobody can set it to null, whatever the table says.
     pub(crate) fixed: bool,
+    /// How many foreign keys of its table it is part of.
+    pub(crate) in_keys: i32,
 }
 
 /// How a column tells texts apart; no name where it is as the database does.
@@ -76,6 +78,23 @@ impl Collation {
             false => None,
         }
     }
+
+    /// As SQL has it.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+/// Columns of a reference, each with the collation by which it is compared where that is not the database's own.
+pub(crate) type Compared<'a> = &'a [(String, Option<String>)];
+
+/// Why an index that a leaf has does not lead to every row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    Partial(String),
+    /// It is in the order of another collation.
+    Collation,
+    None,
 }
 
 /// A table that holds rows itself.
@@ -90,6 +109,8 @@ pub(crate) struct GraphLeaf {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct GraphIndex {
     pub(crate) columns: Vec<String>,
+    /// Of each column, where it is not the database's own.
+    collations: Vec<Option<String>>,
     pub(crate) unique: bool,
     pub(crate) primary: bool,
     pub(crate) expressions: bool,
@@ -206,18 +227,13 @@ impl GraphTable {
     }
 
     /// The leaves that are too large to be walked for these columns, and why no index serves.
-    pub(crate) fn unindexed(&self, columns: &[String]) -> Vec<(&GraphLeaf, Option<&str>)> {
+    pub(crate) fn unindexed(&self, columns: Compared<'_>) -> Vec<(&GraphLeaf, Unserved)> {
         let large = self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES && !leaf.leads_by(columns));
-        large
-            .map(|leaf| {
-                let partial = leaf.indexes.iter().find(|index| index.serves(columns));
-                (leaf, partial.and_then(|index| index.predicate.as_deref()))
-            })
-            .collect()
+        large.map(|leaf| (leaf, leaf.unserved(columns))).collect()
     }
 
     /// The leaves that will be too large for that before long.
-    pub(crate) fn soon_unindexed(&self, columns: &[String]) -> Vec<&GraphLeaf> {
+    pub(crate) fn soon_unindexed(&self, columns: Compared<'_>) -> Vec<&GraphLeaf> {
         let grown = |leaf: &&GraphLeaf| leaf.bytes > GROWN_BYTES && leaf.bytes <= LARGE_BYTES;
         self.leaves.iter().filter(grown).filter(|leaf| !leaf.leads_by(columns)).collect()
     }
@@ -230,27 +246,44 @@ impl GraphTable {
 
 impl GraphLeaf {
     /// Whether an index leads to every row by these columns.
-    fn leads_by(&self, columns: &[String]) -> bool {
+    fn leads_by(&self, columns: Compared<'_>) -> bool {
         self.indexes.iter().any(|index| index.serves(columns) && index.covers(columns))
+    }
+
+    fn unserved(&self, columns: Compared<'_>) -> Unserved {
+        let partial = self.indexes.iter().find(|index| index.serves(columns));
+        match partial.and_then(|index| index.predicate.clone()) {
+            Some(predicate) => Unserved::Partial(predicate),
+            None if self.indexes.iter().any(|index| index.begins_with(columns)) => Unserved::Collation,
+            None => Unserved::None,
+        }
     }
 }
 
 impl GraphIndex {
-    /// Its first columns are these, in any order.
-    fn serves(&self, columns: &[String]) -> bool {
+    /// Its first columns are these, in any order, as they are compared.
+    fn serves(&self, columns: Compared<'_>) -> bool {
+        let own = self.columns.iter().zip(&self.collations).take(columns.len());
+        let same = |(name, collation)| columns.iter().any(|(of, by)| of == name && by == collation);
+        self.begins_with(columns) && own.into_iter().all(same)
+    }
+
+    /// The same, whatever collation it has.
+    fn begins_with(&self, columns: Compared<'_>) -> bool {
+        let first = |count: usize| self.columns[..count].iter();
         !self.expressions
             && self.columns.len() >= columns.len()
-            && self.columns[..columns.len()].iter().all(|column| columns.contains(column))
+            && first(columns.len()).all(|column| columns.iter().any(|(name, _)| name == column))
     }
 
     /// Every row that refers to something is in it: whole, or partial only by `column IS NOT NULL`.
-    fn covers(&self, columns: &[String]) -> bool {
+    fn covers(&self, columns: Compared<'_>) -> bool {
         let Some(predicate) = &self.predicate else { return true };
         let mut parts = predicate.trim_start_matches('(').trim_end_matches(')').split(") AND (");
         parts.all(|part| {
             part.strip_suffix(" IS NOT NULL").is_some_and(|name| {
                 let name = name.trim_matches('"').replace("\"\"", "\"");
-                columns.contains(&name)
+                columns.iter().any(|(column, _)| *column == name)
             })
         })
     }
@@ -286,16 +319,19 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32], aside: &[
 impl From<store::TableRow> for GraphTable {
     fn from(row: store::TableRow) -> Self {
         let columns = row.columns.into_iter().zip(row.types).zip(row.not_null).zip(row.wanted).zip(row.operators);
-        let more = row.collations.into_iter().zip(row.loose).zip(row.fixed);
+        let more = row.collations.into_iter().zip(row.loose).zip(row.fixed).zip(row.in_keys);
         let columns = columns.zip(more).map(
-            |(((((name, sql_type), not_null), wanted), operators), ((collation, loose), fixed))| GraphColumn {
-                name,
-                sql_type,
-                not_null,
-                wanted,
-                operators: Operators::of(operators),
-                collation: Collation { name: collation, loose },
-                fixed,
+            |(((((name, sql_type), not_null), wanted), operators), (((collation, loose), fixed), in_keys))| {
+                GraphColumn {
+                    name,
+                    sql_type,
+                    not_null,
+                    wanted,
+                    operators: Operators::of(operators),
+                    collation: Collation { name: collation, loose },
+                    fixed,
+                    in_keys,
+                }
             },
         );
         Self {
@@ -376,6 +412,7 @@ mod tests {
     fn index(columns: &[&str], predicate: Option<&str>) -> GraphIndex {
         GraphIndex {
             columns: columns.iter().map(ToString::to_string).collect(),
+            collations: vec![None; columns.len()],
             unique: false,
             primary: false,
             expressions: false,
@@ -385,16 +422,26 @@ mod tests {
 
     #[test]
     fn a_partial_index_counts_only_where_every_reference_is_in_it() {
-        let columns = ["user_id".to_owned()];
+        let columns = [("user_id".to_owned(), None)];
         assert!(index(&["user_id"], None).covers(&columns));
         assert!(index(&["user_id"], Some("(user_id IS NOT NULL)")).covers(&columns));
         assert!(!index(&["user_id"], Some("(deleted_at IS NULL)")).covers(&columns));
         assert!(!index(&["user_id"], Some("(user_id > 5)")).covers(&columns));
         assert!(!index(&["user_id"], Some("((user_id IS NOT NULL) AND (open = true))")).covers(&columns));
-        let two = ["a".to_owned(), "b".to_owned()];
+        let two = [("a".to_owned(), None), ("b".to_owned(), None)];
         assert!(index(&["b", "a", "c"], None).serves(&two));
         assert!(!index(&["a", "c", "b"], None).serves(&two));
         assert!(!index(&["a"], None).serves(&two));
         assert!(index(&["a", "b"], Some("((a IS NOT NULL) AND (b IS NOT NULL))")).covers(&two));
+    }
+
+    #[test]
+    fn an_index_serves_only_what_is_compared_by_its_collation() {
+        let by = |collation: Option<&str>| [("email".to_owned(), collation.map(str::to_owned))];
+        let mut c = index(&["email"], None);
+        c.collations = vec![Some("pg_catalog.\"C\"".to_owned())];
+        assert!(!c.serves(&by(None)) && c.begins_with(&by(None)));
+        assert!(c.serves(&by(Some("pg_catalog.\"C\""))));
+        assert!(!index(&["email"], None).serves(&by(Some("pg_catalog.\"C\""))));
     }
 }

@@ -19,6 +19,7 @@ mod mark;
 mod path;
 mod plan;
 mod reach;
+mod reader;
 mod rehearse;
 mod replay;
 mod report;

@@ -20,6 +20,7 @@ pub(crate) struct TableRow {
     pub(crate) collations: Vec<Option<String>>,
     pub(crate) loose: Vec<bool>,
     pub(crate) fixed: Vec<bool>,
+    pub(crate) in_keys: Vec<i32>,
     pub(crate) delete_triggers: Vec<String>,
     pub(crate) rules: Vec<String>,
     pub(crate) updates_hindered: bool,

@@ -5,7 +5,7 @@ use super::{Builder, EdgeAction, Finding, Kept, Wishes, idents};
 use crate::Result;
 use crate::pg::Ident;
 use crate::policy::ChildAction;
-use crate::retain::graph::{ForeignKey, OnDelete};
+use crate::retain::graph::{ForeignKey, Graph, OnDelete};
 use crate::retain::keeper::{self, Keeper};
 
 impl<'a> Builder<'a> {
@@ -14,7 +14,7 @@ impl<'a> Builder<'a> {
     pub(super) fn kept_longer(
         &mut self,
         child: u32,
-        (columns, full): (&[String], bool),
+        (columns, key): (&[String], Option<&ForeignKey>),
         wish: ChildAction,
         named: bool,
     ) -> Result<(ChildAction, Option<Kept>)> {
@@ -37,8 +37,8 @@ impl<'a> Builder<'a> {
         let table = self.table(child)?;
         let (relation, policy, term) =
             (table.relation.clone(), keeper.policy.clone(), keeper.kept_for(&wishes.grace, named));
-        let nullable = table.emptied(columns, full);
         let list = columns.join(", ");
+        let Some(nullable) = self.emptied(child, columns, key) else { return Ok((wish, None)) };
         if nullable.is_empty() {
             let message =
                 format!("policy {policy} keeps its rows for {term} by a time of their own, and they would go");
@@ -65,9 +65,56 @@ impl<'a> Builder<'a> {
                 ("those stay until then", (wish, Some(kept)))
             }
         };
-        let message = format!("policy {policy} keeps its rows for {term}: {which}, and {list} becomes null");
+        let emptied = nullable.join(", ");
+        let message = format!("policy {policy} keeps its rows for {term}: {which}, and {emptied} becomes null");
         self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         Ok(decided)
+    }
+
+    /// Of a link over `columns` those that become null to end it: none that a policy of the rows goes by, and where there is a
+    /// choice none that another key has, that others refer to, or that a condition mentions. None where it is refused.
+    fn emptied(&mut self, child: u32, columns: &[String], key: Option<&ForeignKey>) -> Option<Vec<String>> {
+        let (graph, home): (&'a Graph, u32) = (self.graph, self.home(child));
+        let table = graph.tables.get(&child)?;
+        let full = key.is_some_and(|key| key.full);
+        let nullable = table.emptied(columns, full);
+        let wishes: &'a Wishes<'a> = self.wishes;
+        let readers = || wishes.readers.iter().filter(|reader| reader.table == home);
+        let needed = |name: &String| readers().find(|reader| reader.needs(name));
+        let free: Vec<String> = nullable.iter().filter(|name| needed(name).is_none()).cloned().collect();
+        let reader = nullable.iter().find_map(|name| Some((name, needed(name)?)));
+        if let Some((name, reader)) = reader.filter(|_| free.is_empty() || full) {
+            let (relation, policy) = (&table.relation, &reader.policy);
+            let message = format!(
+                "its link ({}) cannot end without {name}, and policy {policy} goes by that: rows that stay would have another term",
+                columns.join(", ")
+            );
+            let other = key.map_or(columns, |key| &key.child_columns);
+            let mut other = other.iter().filter(|name| !full && needed(name).is_none());
+            let fix = match other.find(|name| table.column(name).is_some_and(|column| !column.fixed)) {
+                Some(other) => format!(
+                    "ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL, and let ON DELETE SET NULL name it or nothing",
+                    Ident::new(other.as_str())
+                ),
+                None => format!(
+                    "let policy {policy} go by a column that is no part of the link; or delete or anonymize the rows"
+                ),
+            };
+            self.refuse(relation, message, Some(fix));
+            return None;
+        }
+        // Where the foreign key names columns itself, somebody has chosen.
+        if full || key.is_some_and(|key| key.set_columns != key.child_columns) {
+            return Some(free);
+        }
+        let own_keys = i32::from(key.is_some());
+        let shared = |name: &String| {
+            table.column(name).is_some_and(|column| column.in_keys > own_keys)
+                || graph.keys.iter().any(|key| key.parent == child && key.parent_columns.contains(name))
+                || readers().any(|reader| reader.mentions(name))
+        };
+        let unshared: Vec<String> = free.iter().filter(|name| !shared(name)).cloned().collect();
+        Some(if unshared.is_empty() { free } else { unshared })
     }
 
     /// The action for a link over `columns`, refused where a constraint forbids it.
@@ -91,7 +138,7 @@ impl<'a> Builder<'a> {
             }
             ChildAction::Nullify => {
                 let full = key.is_some_and(|key| key.full);
-                let nullable = found.emptied(columns, full);
+                let Some(nullable) = self.emptied(table, columns, key) else { return EdgeAction::Nullify(Vec::new()) };
                 if nullable.is_empty() {
                     let by = match key {
                         Some(key) if key.on_delete == OnDelete::SetNull => "ON DELETE SET NULL",

@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use self::order::Walk;
-use super::graph::{Collation, ForeignKey, Graph, GraphTable, OnDelete};
+use super::graph::{Collation, ForeignKey, Graph, GraphTable, OnDelete, Unserved};
 use super::keeper::Keeper;
+use super::reader::Reader;
 use super::store::rows::{Path, Rows};
 use crate::pg::{Ident, Operators, Relation};
 use crate::policy::{Child, ChildAction, Term, Unnamed};
@@ -172,6 +173,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) unnamed: Unnamed,
     pub(crate) grace: Term,
     pub(crate) keepers: Vec<Keeper>,
+    pub(crate) readers: Vec<Reader>,
     pub(crate) marks: Marks<'a>,
 }
 
@@ -297,7 +299,7 @@ impl<'a> Builder<'a> {
                     return Ok(());
                 }
             }
-            let (wish, kept) = self.kept_longer(*table, (&child.columns, false), child.action.clone(), true)?;
+            let (wish, kept) = self.kept_longer(*table, (&child.columns, None), child.action.clone(), true)?;
             let action = self.action(*table, &child.columns, &wish, None);
             let distinct = self.table(root)?.is_unique(&child.references);
             // Some of its partitions may have a foreign key all the same.
@@ -329,38 +331,97 @@ impl<'a> Builder<'a> {
         if edge.action == EdgeAction::Delete {
             self.doomed.insert(self.nodes[edge.child]);
         }
-        let names: Vec<String> = edge.child_columns.iter().map(|name| name.as_str().to_owned()).collect();
+        let (child, parent) = (self.nodes[edge.child], self.nodes[edge.parent]);
         if edge.action != EdgeAction::Keep {
-            self.indexed(self.nodes[edge.child], &names)?;
+            self.indexed(child, &edge)?;
+            for (table, columns) in [(child, &edge.child_columns), (parent, &edge.parent_columns)] {
+                self.plain(table, columns)?;
+            }
         }
+        self.unshared(child, &edge)?;
         self.edges.push(edge);
         Ok(())
     }
 
+    /// What is written to rows that stay is nothing that others refer to: the server would change those too, or refuse.
+    fn unshared(&mut self, table: u32, edge: &Edge) -> Result<()> {
+        let written: Vec<&str> = match (&edge.action, &edge.kept) {
+            (EdgeAction::Nullify(columns), _) => columns.iter().map(Ident::as_str).collect(),
+            (EdgeAction::Anonymize(set), _) => set.iter().map(|(name, _)| name.as_str()).collect(),
+            (_, Some(kept)) => kept.columns.iter().map(Ident::as_str).collect(),
+            _ => return Ok(()),
+        };
+        let graph: &'a Graph = self.graph;
+        for key in graph.keys.iter().filter(|key| key.parent == table && key.enforced) {
+            let Some(column) = key.parent_columns.iter().find(|name| written.contains(&name.as_str())) else {
+                continue;
+            };
+            let (relation, by) = (self.table(table)?.relation.clone(), self.table(key.child)?.relation.label());
+            let message = format!(
+                "{column} of rows that stay is to be another, and {by} refers to it by foreign key {}: its rows would change \
+                 with it, which nobody approved, or stand in the way",
+                key.name
+            );
+            let fix = format!(
+                "let {by} refer to another column of {relation}; or name an action for {} that leaves {column} as it is, or delete",
+                edge.child_columns.iter().map(Ident::as_str).collect::<Vec<_>>().join(", ")
+            );
+            self.refuse(&relation, message, Some(fix));
+        }
+        Ok(())
+    }
+
     /// A large table is not walked for every batch.
-    fn indexed(&mut self, table: u32, columns: &[String]) -> Result<()> {
+    fn indexed(&mut self, table: u32, edge: &Edge) -> Result<()> {
         let table = self.table(table)?;
-        let list = idents(columns).iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
-        let missing: Vec<(String, Option<String>)> = table
-            .unindexed(columns)
-            .into_iter()
-            .map(|(leaf, partial)| (leaf.label.clone(), partial.map(str::to_owned)))
-            .collect();
+        let own = |name: &Ident| table.column(name.as_str()).and_then(|column| column.collation.name());
+        let columns = edge.child_columns.iter().zip(&edge.operators).map(|(name, operators)| {
+            let by = operators.collation().or_else(|| own(name));
+            (name.as_str().to_owned(), by.map(str::to_owned))
+        });
+        let columns: Vec<(String, Option<String>)> = columns.collect();
+        let list = edge.child_columns.iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
+        let ordered =
+            edge.child_columns.iter().zip(&edge.operators).map(|(name, operators)| match operators.collation() {
+                Some(by) if own(name) != Some(by) => format!("{name} COLLATE {by}"),
+                _ => name.to_string(),
+            });
+        let ordered = ordered.collect::<Vec<_>>().join(", ");
+        let missing = table.unindexed(&columns).into_iter().map(|(leaf, why)| (leaf.label.clone(), why));
+        let missing: Vec<(String, Unserved)> = missing.collect();
         let relation = table.relation.clone();
-        let soon: Vec<String> = table.soon_unindexed(columns).into_iter().map(|leaf| leaf.label.clone()).collect();
+        let soon: Vec<String> = table.soon_unindexed(&columns).into_iter().map(|leaf| leaf.label.clone()).collect();
         for leaf in soon {
             let message = format!("{leaf} has no index on {list}; when it has grown, the policy stops for lack of one");
             let on = if leaf == relation.label() { relation.to_string() } else { leaf };
-            let fix = Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({list})"));
+            let fix = Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({ordered})"));
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix });
         }
-        for (leaf, partial) in missing {
-            let why = match partial {
-                Some(predicate) => format!("only part of {leaf} is in an index on {list} ({predicate})"),
-                None => format!("{leaf} has no index on {list}, and every batch would read all of it"),
+        for (leaf, why) in missing {
+            let why = match why {
+                Unserved::Partial(predicate) => format!("only part of {leaf} is in an index on {list} ({predicate})"),
+                Unserved::Collation => format!(
+                    "the index of {leaf} on {list} has another collation than it is compared by, and every batch would read all of it"
+                ),
+                Unserved::None => format!("{leaf} has no index on {list}, and every batch would read all of it"),
             };
             let on = if leaf == relation.label() { relation.to_string() } else { leaf };
-            self.refuse(&relation, why, Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({list})")));
+            self.refuse(&relation, why, Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({ordered})")));
+        }
+        Ok(())
+    }
+
+    /// Values that stand for several are not told apart as others are.
+    fn plain(&mut self, table: u32, columns: &[Ident]) -> Result<()> {
+        let found = self.table(table)?;
+        let is_array =
+            |name: &&Ident| found.column(name.as_str()).is_some_and(|column| column.sql_type.ends_with("[]"));
+        if let Some(name) = columns.iter().find(is_array) {
+            let relation = found.relation.clone();
+            let message = format!("{} is an array, and links are followed by plain values only", name.as_str());
+            let fix =
+                format!("link by another column; or by one GENERATED ALWAYS AS an expression over {}", name.as_str());
+            self.refuse(&relation, message, Some(fix));
         }
         Ok(())
     }
@@ -428,7 +489,7 @@ impl<'a> Builder<'a> {
             }
         };
         let refused = wish == ChildAction::Keep && named.is_none();
-        let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, key.full), wish, named.is_some())?;
+        let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, Some(key)), wish, named.is_some())?;
         let action =
             if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Edge, Node, Tree};
+use super::{Edge, EdgeAction, Node, Tree};
 use crate::pg::Ident;
 
 impl Tree {
@@ -62,6 +62,10 @@ impl Tree {
             on_delete: edge.on_delete.filter(|_| edge.key.is_some()).map(|on_delete| on_delete.words().to_owned()),
             action: edge.action.word().to_owned(),
             kept_by: edge.kept.as_ref().map(|kept| kept.policy.clone()),
+            emptied: match (&edge.action, &edge.kept) {
+                (EdgeAction::Nullify(columns), _) => Some(names(columns)),
+                (_, kept) => kept.as_ref().map(|kept| names(&kept.columns)),
+            },
         }
     }
 }
@@ -109,6 +113,9 @@ pub struct ShapeEdge {
     /// The policy whose rows stay while it keeps them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_by: Option<String>,
+    /// The columns that become null in rows that stay; none where that was not written down yet, or is not what happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emptied: Option<Vec<String>>,
 }
 
 impl ShapeEdge {
@@ -120,7 +127,13 @@ impl ShapeEdge {
 impl std::fmt::Display for ShapeEdge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.name(), self.action)?;
-        self.kept_by.iter().try_for_each(|policy| write!(f, ", nullify while policy {policy} keeps it"))
+        // Of a single column there is nothing to choose.
+        let emptied = self.emptied.as_ref().filter(|_| self.columns.len() > 1);
+        let emptied = emptied.map_or(String::new(), |columns| format!(" {}", columns.join(", ")));
+        match &self.kept_by {
+            Some(policy) => write!(f, ", nullify{emptied} while policy {policy} keeps it"),
+            None => write!(f, "{emptied}"),
+        }
     }
 }
 
@@ -133,11 +146,18 @@ impl Shape {
             said.push(format!("subjects are known by {one}; open deletions and holds name them by {other}"));
         }
         // That rows stay for longer needs nobody's consent; that they do not any more does.
-        let fewer = |edge: &ShapeEdge| ShapeEdge { kept_by: None, ..edge.clone() };
-        let known = |edge: &&ShapeEdge| self.edges.contains(edge) || self.edges.contains(&fewer(edge));
-        let still = |edge: &&ShapeEdge| {
-            now.edges.iter().any(|now| now == *edge || (edge.kept_by.is_none() && fewer(now) == **edge))
+        let fewer = |edge: &ShapeEdge| match &edge.kept_by {
+            Some(_) => ShapeEdge { kept_by: None, emptied: None, ..edge.clone() },
+            None => edge.clone(),
         };
+        // What becomes null is compared where it was written down.
+        let same = |before: &ShapeEdge, now: &ShapeEdge| match &before.emptied {
+            Some(_) => before == now,
+            None => *before == ShapeEdge { emptied: None, ..now.clone() },
+        };
+        let meets = |before: &ShapeEdge, now: &ShapeEdge| same(before, now) || same(before, &fewer(now));
+        let known = |now: &&ShapeEdge| self.edges.iter().any(|before| meets(before, now));
+        let still = |before: &&ShapeEdge| now.edges.iter().any(|now| meets(before, now));
         said.extend(now.edges.iter().filter(|edge| !known(edge)).map(|edge| format!("new: {edge}")));
         said.extend(self.edges.iter().filter(|edge| !still(edge)).map(|edge| format!("gone: {edge}")));
         let same = |one: &ShapeTable, other: &ShapeTable| {

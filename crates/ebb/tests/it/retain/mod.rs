@@ -32,6 +32,7 @@ mod together;
 mod told;
 mod trees;
 mod unless;
+mod unlinked;
 mod warn;
 mod written;
 

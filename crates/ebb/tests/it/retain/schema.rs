@@ -42,6 +42,58 @@ async fn a_large_table_without_an_index_is_refused_with_the_statement_that_mends
 }
 
 #[tokio::test]
+async fn an_index_of_another_collation_is_none() {
+    let big = "CREATE TABLE guests (email text, note text);
+        INSERT INTO guests SELECT n || '@x', repeat('x', 100) FROM generate_series(1, 20000) n";
+    let link = "children = [{ table = \"guests\", column = \"email\", references = \"email\", action = \"delete\" }]";
+    let (said, hint) = refusal(&format!("{big}; CREATE INDEX ON guests (email COLLATE \"C\")"), link).await;
+    assert!(said.contains("the index of public.guests on \"email\" has another collation"), "{said}");
+    assert_eq!(hint, "CREATE INDEX CONCURRENTLY ON \"public\".\"guests\" (\"email\")");
+    // Where the column has it, the index that was no other than the column serves, and that of the database's collation does not.
+    let own = big.replace("email text", "email text COLLATE \"C\"");
+    for (collation, fine) in [("\"C\"", true), ("\"default\"", false)] {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz); {own};
+             CREATE INDEX ON guests (email COLLATE {collation})"
+        ))
+        .await;
+        assert_eq!(ebb.try_apply(&users(link)).await.is_ok(), fine, "{collation}");
+    }
+}
+
+#[tokio::test]
+async fn links_that_cannot_be_compared_are_named() {
+    let link = |table: &str, column: &str| {
+        format!(
+            "children = [{{ table = \"{table}\", column = \"{column}\", references = \"id\", action = \"delete\" }}]"
+        )
+    };
+    let (said, hint) = refusal("CREATE TABLE log (user_ref text)", &link("log", "user_ref")).await;
+    assert!(
+        said.contains("public.log: user_ref is text and id of public.users is bigint: there is no operator"),
+        "{said}"
+    );
+    assert!(hint.contains("GENERATED ALWAYS AS"), "{hint}");
+    let (said, _) = refusal("CREATE TABLE log (users bigint[])", &link("log", "users")).await;
+    assert!(said.contains("public.log: users is an array, and links are followed by plain values only"), "{said}");
+    let arrays = "CREATE TABLE tags (id int[] PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+        CREATE TABLE uses (tag int[] REFERENCES tags ON DELETE CASCADE)";
+    let (said, _) = refusal(arrays, "").await;
+    assert!(said.contains("public.uses: tag is an array"), "{said}");
+    // What has an operator is fine, of whatever types.
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); CREATE TABLE log (user_ref int);
+         INSERT INTO users VALUES (1), (2); INSERT INTO log VALUES (1), (2)",
+    )
+    .await;
+    ebb.apply(&users(&link("log", "user_ref"))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("user_ref", "log").await), ("2".into(), "2".into()));
+}
+
+#[tokio::test]
 async fn a_table_without_an_index_is_named_before_it_has_grown() {
     let named = async |rows: u32| {
         let ebb = Ebb::with(&format!(

@@ -1,9 +1,9 @@
-//! Whether two policies over one table are about the same rows.
+//! What two things have in common: policies over one table, of rows; types, of an operator.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::Result;
-use crate::pg::Relation;
+use crate::pg::{Operators, Relation};
+use crate::{Error, Result};
 
 /// Whether a row may satisfy both conditions. None can where the server proves it (`provable`: not by which partitions there
 /// are today), or where rows of each are there and none of both. Takes no longer than two seconds, for which it sets the
@@ -31,4 +31,22 @@ pub(crate) async fn meet(
     let both = some(&format!("({one}) AND ({other})"));
     let sql = format!("SELECT {both} OR NOT ({} AND {})", some(one), some(other));
     Ok(sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(connection).await?)
+}
+
+/// Whether values of two types can be compared.
+pub(crate) async fn comparable(
+    connection: &mut PgConnection,
+    operators: &Operators,
+    (one, other): (&str, &str),
+) -> Result<bool> {
+    let sql = format!("SELECT {}", operators.same(&format!("NULL::{one}"), &format!("NULL::{other}")));
+    super::savepoint(connection).await?;
+    let asked = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&mut *connection).await;
+    super::end_savepoint(connection, false).await?;
+    match asked.map_err(Error::from) {
+        Ok(_) => Ok(true),
+        // No such operator, or none that is meant before others.
+        Err(error) if matches!(error.sqlstate().as_deref(), Some("42883" | "42725")) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -17,7 +17,7 @@ pub(crate) use look::{
     Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_up_to, existing, given,
     lock, lock_roots, read_roots, sharing, still_linked,
 };
-pub(crate) use meet::meet;
+pub(crate) use meet::{comparable, meet};
 pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
     Path, apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint,

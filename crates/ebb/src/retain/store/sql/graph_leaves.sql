@@ -1,11 +1,16 @@
--- The leaves that hold the rows of the tables $1, with their size now and every usable B-tree: its columns in order, whether it is
--- unique or the primary key, and its predicate. Expects pg_index (indrelid); read only.
+-- The leaves that hold the rows of the tables $1, with their size now and every usable B-tree: its columns in order and the
+-- collations that are not the database's own, whether it is unique or the primary key, and its predicate. Expects pg_index (indrelid); read only.
 SELECT t.oid::int8 AS tab, n.nspname || '.' || c.relname AS leaf, pg_catalog.pg_relation_size(c.oid) AS bytes,
        c.reltuples::float8 AS tuples,
        COALESCE((SELECT jsonb_agg(jsonb_build_object(
            'columns', ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (num, at)
                             JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.num
                             WHERE k.at <= i.indnkeyatts ORDER BY k.at),
+           'collations', ARRAY(SELECT CASE WHEN l.collname <> 'default' THEN format('%I.%I', ln.nspname, l.collname) END
+                               FROM unnest(i.indcollation::oid[]) WITH ORDINALITY AS k (oid, at)
+                               LEFT JOIN pg_catalog.pg_collation l ON l.oid = k.oid
+                               LEFT JOIN pg_catalog.pg_namespace ln ON ln.oid = l.collnamespace
+                               WHERE k.at <= i.indnkeyatts ORDER BY k.at),
            'unique', i.indisunique AND i.indimmediate, 'primary', i.indisprimary, 'expressions', i.indexprs IS NOT NULL,
            'predicate', pg_catalog.pg_get_expr(i.indpred, i.indrelid)) ORDER BY i.indexrelid)
          FROM pg_catalog.pg_index i

@@ -79,6 +79,15 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
                  SELECT FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid WHERE t.typnotnull)
              FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS fixed,
+       -- How many foreign keys a column is part of, of the whole table or of some of its partitions.
+       ARRAY(SELECT (SELECT count(DISTINCT (k.confrelid, ARRAY(
+                         SELECT o.attname FROM pg_catalog.pg_attribute o WHERE o.attrelid = k.conrelid AND o.attnum = ANY (k.conkey) ORDER BY 1)))::int4
+                     FROM pg_catalog.pg_constraint k
+                     JOIN pg_catalog.pg_attribute own ON own.attrelid = k.conrelid AND own.attnum = ANY (k.conkey) AND own.attname = a.attname
+                     WHERE k.contype = 'f' AND k.conparentid = 0
+                       AND (k.conrelid = c.oid OR k.conrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))))
+             FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS in_keys,
        -- Triggers somebody wrote that fire when a row of the table or of a partition goes.
        ARRAY(SELECT DISTINCT t.tgname::text FROM pg_catalog.pg_trigger t
              WHERE NOT t.tgisinternal AND t.tgtype & 8 <> 0 AND t.tgenabled <> 'D'
