@@ -56,20 +56,25 @@ pub(crate) fn open(key: &SubjectKey, policy: &str, tree: &Tree, late: &[LateLink
     (roots, opened)
 }
 
-/// The tree of a look at what came late: behind links, rows of transactions before the horizon.
+/// The tree of a look at what came late: behind links, rows of transactions before the horizon. Subjects are no part of it:
+/// nobody goes without a deletion of their own.
 pub(crate) fn narrowed(tree: &Tree, horizon: i64) -> Tree {
     let mut tree = tree.clone();
+    tree.nodes[0].inner = false;
+    for edge in tree.edges.iter_mut().filter(|edge| edge.child == 0 && edge.action == EdgeAction::Delete) {
+        edge.action = EdgeAction::Keep;
+    }
     for edge in tree.edges.iter_mut().filter(|edge| edge.key.is_none()) {
         edge.only = Some(rows::begun_before(horizon));
     }
     tree
 }
 
-/// Positions of subjects whose link's value somebody has: the rows may be theirs.
+/// Positions of subjects whose link's value somebody has, under the same key or another: the rows may be theirs.
 pub(crate) async fn taken_over(connection: &mut PgConnection, compiled: &Compiled, roots: &Doomed) -> Result<Vec<i32>> {
-    let mut shared = Vec::new();
+    let (mut shared, nobody) = (Vec::new(), Doomed::with(roots.columns.len()));
     for edge in links(&compiled.tree) {
-        let others = rows::sharing(connection, &compiled.tree, &compiled.root, edge, roots).await?;
+        let others = rows::sharing(connection, &compiled.tree, &compiled.root, edge, (roots, &nobody)).await?;
         shared.extend(others.into_iter().map(|(at, _)| at));
     }
     Ok(shared)

@@ -160,6 +160,12 @@ pub(crate) async fn would(connection: &mut PgConnection, compiled: &Compiled, id
     for (_, edge) in tree.edges.iter().enumerate().filter(|(at, _)| compiled.sets.contains_key(at)) {
         debug_assert!(edge.action != EdgeAction::Delete || edge.kept.is_some(), "its rows stay");
         // What goes anyhow is not only unlinked.
+        if tree.nodes[edge.child].inner {
+            let parents = (&doomed[edge.parent], Some(&doomed[edge.child]));
+            let found = rows::count_staying(connection, tree, edge, parents).await?;
+            *unlinked.counts.entry((edge.child, 0)).or_default() += found;
+            continue;
+        }
         let goes = tree.into(edge.child).map(|(_, edge)| edge).filter(|edge| edge.action == EdgeAction::Delete);
         let goes: Vec<_> = goes.map(|edge| (edge, &doomed[edge.parent])).collect();
         let unlinked_by = [(edge, &doomed[edge.parent])];

@@ -348,7 +348,9 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
     if tree.leads_to_others() {
         let roots = rows::read_roots(connection, root, &tree.nodes[0].read, &ids).await?;
         for edge in tree.shared_links() {
-            stopped.extend(rows::sharing(connection, tree, root, edge, &roots).await?.into_iter().map(|(at, _)| at));
+            stopped.extend(
+                rows::sharing(connection, tree, root, edge, (&roots, &roots)).await?.into_iter().map(|(at, _)| at),
+            );
         }
         if tree.leads_back() {
             let own = roots.len();

@@ -34,11 +34,13 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
     let none: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
     for (at, edge) in tree.edges.iter().enumerate() {
         let parents = &none[edge.parent];
+        let along = tree.nodes[edge.child].inner.then_some(&none[edge.child]);
         if let Some(set) = compiled.sets.get(&at) {
             let left = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&BTreeSet::new()));
             let again = edge.narrowed(&left);
             for (edge, limit) in [(edge, None), (&again, Some(0))] {
-                rows::unlink(connection, tree, (edge, set), parents, (limit, set.unset.is_none()), &mut taken).await?;
+                let how = (limit, set.unset.is_none());
+                rows::unlink(connection, tree, (edge, set), (parents, along), how, &mut taken).await?;
             }
         }
         if edge.action == EdgeAction::Delete {

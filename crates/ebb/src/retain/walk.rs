@@ -33,7 +33,7 @@ impl Walk {
     /// is found.
     pub(crate) async fn all(connection: &mut PgConnection, tree: &Tree, roots: &Doomed, lock: bool) -> Result<Self> {
         let mut walk = Self::new(tree);
-        walk.add(tree, 0, roots);
+        walk.begin(tree, roots);
         for component in &tree.order {
             // How far each edge has read its parent's rows.
             let mut seen: HashMap<usize, usize> = HashMap::new();
@@ -93,6 +93,16 @@ impl Walk {
         let of = |node: usize| last.iter().filter(|of| **of == node).count();
         let rows = self.doomed.iter().enumerate().map(|(node, rows)| (node, rows.tail(rows.len() - of(node))));
         rows.filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
+    /// Rows of the root, all of them: what is left of subjects that are gone need not have their key.
+    fn begin(&mut self, tree: &Tree, roots: &Doomed) {
+        for at in 0..roots.len() {
+            let row = roots.row(at);
+            self.known.insert((0, row[..tree.nodes[0].key.len()].to_vec()));
+            self.doomed[0].push(row, roots.subjects[at]);
+            self.order.push(0);
+        }
     }
 
     fn add(&mut self, tree: &Tree, node: usize, rows: &Doomed) {

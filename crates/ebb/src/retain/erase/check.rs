@@ -186,7 +186,7 @@ impl Erase {
         for edge in tree.shared_links() {
             let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
             let why = format!("a subject that may not go yet has the same {}", columns.join(", "));
-            for (at, id) in rows::sharing(connection, tree, root, edge, roots).await? {
+            for (at, id) in rows::sharing(connection, tree, root, edge, (roots, roots)).await? {
                 others.push(Other { at: at as usize, id, why: why.clone() });
             }
         }

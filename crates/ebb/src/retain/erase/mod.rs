@@ -16,6 +16,8 @@ pub(crate) use pair::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -39,6 +41,8 @@ use crate::{Error, Result};
 const LARGE: u64 = 20_000;
 /// How much of that subjects may be expected to have who go together.
 const FULL: f64 = 0.9;
+/// How often rows are taken that triggers wrote while others went: taking them may have triggers write again.
+const WRITTEN: usize = 3;
 /// Attempts at a subject before somebody has to ask for another.
 pub(crate) const ATTEMPTS: i32 = 8;
 
@@ -551,15 +555,18 @@ impl Erase {
         unlinked: &mut Unlinked,
     ) -> Result<Taken> {
         let mut taken = Taken::copying(self.copier.is_some());
-        for component in tree.order.iter().rev() {
-            for node in component {
-                for (at, _) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
+        for group in tree.groups.iter().rev() {
+            for node in group {
+                for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
                     if !doomed[*node].is_empty() {
-                        self.unlink(connection, (tree, at), &doomed[*node], None, unlinked).await?;
+                        // What goes in the same statement keeps its link, and is none of those that only lose it.
+                        let along = group.contains(&edge.child) && tree.nodes[edge.child].inner;
+                        let parents = (&doomed[*node], along.then(|| &doomed[edge.child]));
+                        self.unlink(connection, (tree, at), parents, None, unlinked).await?;
                     }
                 }
             }
-            let inner: Vec<(usize, &Doomed)> = component
+            let inner: Vec<(usize, &Doomed)> = group
                 .iter()
                 .filter(|node| tree.nodes[**node].inner && !doomed[**node].is_empty())
                 .map(|node| (*node, &doomed[*node]))
@@ -568,7 +575,7 @@ impl Erase {
                 self.delete_rows(connection, tree, &inner, &mut taken).await?;
                 continue;
             }
-            for node in component.iter().filter(|node| !tree.nodes[**node].inner) {
+            for node in group.iter().filter(|node| !tree.nodes[**node].inner) {
                 for (_, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
                     if !doomed[edge.parent].is_empty() {
                         rows::delete_through(connection, tree, edge, &doomed[edge.parent], None, &mut taken).await?;
@@ -578,8 +585,11 @@ impl Erase {
         }
         // What a link without a foreign key let in meanwhile.
         for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && edge.action == EdgeAction::Delete) {
-            if !tree.nodes[edge.child].inner {
+            let child = &tree.nodes[edge.child];
+            if !child.inner {
                 rows::delete_through(connection, tree, edge, &doomed[0], None, &mut taken).await?;
+            } else if tree.has_triggers() && edge.child != 0 && child.subjects_of.is_none() {
+                self.take_written(connection, tree, (edge, &doomed[0], None), (&mut taken, 0)).await?;
             }
         }
         Ok(taken)
@@ -594,18 +604,68 @@ impl Erase {
         nodes: &[(usize, &Doomed)],
         taken: &mut Taken,
     ) -> Result<i64> {
+        self.delete_at(connection, tree, nodes, (taken, 0)).await
+    }
+
+    async fn delete_at(
+        &self,
+        connection: &mut PgConnection,
+        tree: &Tree,
+        nodes: &[(usize, &Doomed)],
+        (taken, depth): (&mut Taken, usize),
+    ) -> Result<i64> {
         let stays = |edge: &Edge| edge.action != EdgeAction::Delete || edge.kept.is_some();
         for (node, parents) in nodes {
-            for (_, edge) in tree.onto(*node).filter(|(_, edge)| edge.cascades()) {
+            for (_, edge) in tree.onto(*node) {
                 let along = nodes.iter().find(|(node, _)| *node == edge.child).map(|(_, rows)| *rows);
-                let looked_at = stays(edge) || (along.is_none() && !tree.is_quiet());
-                if looked_at && rows::still_linked(connection, tree, edge, parents, along).await? {
+                let goes = edge.action == EdgeAction::Delete && edge.key.is_some() && !tree.is_quiet();
+                let looked_at = goes || (edge.cascades() && (stays(edge) || (along.is_none() && !tree.is_quiet())));
+                if !looked_at || !rows::still_linked(connection, tree, edge, parents, along).await? {
+                    continue;
+                }
+                if goes {
+                    self.take_written(connection, tree, (edge, parents, along), (&mut *taken, depth)).await?;
+                }
+                if edge.cascades() && rows::still_linked(connection, tree, edge, parents, along).await? {
                     let child = &tree.nodes[edge.child];
                     return Err(if stays(edge) { still_linked(edge, child) } else { kept(child) });
                 }
             }
         }
         rows::delete_rows(connection, tree, nodes, taken).await
+    }
+
+    /// Takes rows that a trigger wrote while others went, with all that hangs on them; none of those that go along.
+    fn take_written<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        tree: &'a Tree,
+        (edge, parents, along): (&'a Edge, &'a Doomed, Option<&'a Doomed>),
+        (taken, depth): (&'a mut Taken, usize),
+    ) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let child = &tree.nodes[edge.child];
+            for _ in 0..WRITTEN {
+                self.spares_behind(connection, edge, parents).await?;
+                if !child.inner {
+                    if rows::delete_through(connection, tree, edge, parents, None, &mut *taken).await? == 0 {
+                        break;
+                    }
+                    continue;
+                }
+                let rows = rows::collect(connection, tree, edge, parents, None, true).await?.without(along, child);
+                if rows.is_empty() {
+                    break;
+                }
+                // Subjects have records of their own, and what writes without end is not followed.
+                if edge.child == 0 || child.subjects_of.is_some() || depth > tree.nodes.len() {
+                    return Err(kept(child));
+                }
+                self.delete_at(connection, tree, &[(edge.child, &rows)], (&mut *taken, depth + 1)).await?;
+            }
+            Ok(())
+        }
+        .boxed()
     }
 
     /// Where triggers run for rows that go: none of them kept one, or put one back.
@@ -642,7 +702,7 @@ pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audi
 
 fn kept(node: &Node) -> Error {
     let table = node.relation.label();
-    Error::failed(format!("a row of {table} is still there, or as it was: a trigger keeps it"))
+    Error::failed(format!("a row of {table} is still there, or as it was: a trigger keeps it, or writes another"))
 }
 
 fn still_linked(edge: &Edge, node: &Node) -> Error {

@@ -263,9 +263,11 @@ impl Erase {
                     return Ok(false);
                 }
             }
-            for (at, _) in tree.onto(node) {
+            for (at, edge) in tree.onto(node) {
                 if self.compiled.sets.contains_key(&at) {
-                    self.unlink_part(connection, at, rows, part).await?;
+                    // What goes in one statement with what it refers to keeps its link.
+                    let along = (edge.child == node).then_some(rows);
+                    self.unlink_part(connection, at, (rows, along), part).await?;
                 }
                 if part.is_over() {
                     return Ok(false);
@@ -281,7 +283,7 @@ impl Erase {
         &self,
         connection: &mut PgConnection,
         at: usize,
-        rows: &Doomed,
+        rows: (&Doomed, Option<&Doomed>),
         part: &mut Part,
     ) -> Result<()> {
         let tree = &self.compiled.tree;
@@ -331,6 +333,11 @@ impl Erase {
                 return Ok(true);
             }
             if !self.descend(connection, edge.child, &some, part, depth + 1).await? {
+                return Ok(false);
+            }
+            let tied = |(at, edge): (usize, &Edge)| edge.child == edge.parent && self.compiled.sets.contains_key(&at);
+            if some.len() as u64 > part.budget && tree.onto(edge.child).any(tied) {
+                // They refer to each other still, and go together in the next part.
                 return Ok(false);
             }
             some.truncate(part.budget as usize);

@@ -11,7 +11,7 @@ use super::{Erase, Ready, kept};
 use crate::Result;
 use crate::retain::compile::Set;
 use crate::retain::store::Writers;
-use crate::retain::store::rows::{self, Doomed, Rows, Taken};
+use crate::retain::store::rows::{self, Doomed, Taken};
 use crate::retain::tree::Tree;
 
 /// Links that were ended, and by whom.
@@ -79,13 +79,13 @@ impl Turn {
 }
 
 impl Erase {
-    /// Ends links behind an edge, all of them or so many; where a trigger may keep a row as it is, none may be. Returns how
-    /// many there were.
+    /// Ends links behind an edge, all of them or so many, but for rows that go along; where a trigger may keep a row as it is,
+    /// none may be. Returns how many there were.
     pub(super) async fn unlink(
         &self,
         connection: &mut PgConnection,
         (tree, at): (&Tree, usize),
-        parents: &Doomed,
+        parents: (&Doomed, Option<&Doomed>),
         limit: Option<u64>,
         unlinked: &mut Unlinked,
     ) -> Result<i64> {
@@ -93,7 +93,7 @@ impl Erase {
         let Some(so_far) = &unlinked.so_far else {
             let hindered = tree.nodes[edge.child].updates_hindered;
             let wanted = match hindered {
-                true => rows::count_distinct(connection, tree, &[(edge, parents)], Rows::Stay, &[]).await?,
+                true => rows::count_staying(connection, tree, edge, parents).await?,
                 false => 0,
             };
             let how = (limit, set.unset.is_none());
@@ -102,8 +102,7 @@ impl Erase {
             let left = match hindered && set.ends_link() {
                 true => {
                     let unset = set.unset.clone().unwrap_or_else(|| rows::not_written_by(&changed.writers));
-                    rows::count_distinct(connection, tree, &[(&edge.narrowed(&unset), parents)], Rows::Stay, &[])
-                        .await?
+                    rows::count_staying(connection, tree, &edge.narrowed(&unset), parents).await?
                 }
                 false => 0,
             };
@@ -127,7 +126,7 @@ impl Erase {
         &self,
         connection: &mut PgConnection,
         (tree, at): (&Tree, usize),
-        parents: &Doomed,
+        parents: (&Doomed, Option<&Doomed>),
         (mut turn, limit): (Turn, Option<u64>),
         unlinked: &mut Unlinked,
     ) -> Result<i64> {
@@ -135,7 +134,7 @@ impl Erase {
         let edge = whole.narrowed(&turn.condition());
         let hindered = tree.nodes[edge.child].updates_hindered;
         let before = match hindered {
-            true => rows::count_distinct(connection, tree, &[(&edge, parents)], Rows::Stay, &[]).await?,
+            true => rows::count_staying(connection, tree, &edge, parents).await?,
             false => 0,
         };
         let told = set.unset.is_none() || self.is_mixed(tree, at);
@@ -153,7 +152,7 @@ impl Erase {
                 turn.writers.extend(&changed.writers);
             }
             let rest = whole.narrowed(&turn.condition());
-            let left = rows::count_distinct(connection, tree, &[(&rest, parents)], Rows::Stay, &[]).await?;
+            let left = rows::count_staying(connection, tree, &rest, parents).await?;
             if changed.rows < wanted || left > before - wanted {
                 return Err(kept(&tree.nodes[edge.child]));
             }

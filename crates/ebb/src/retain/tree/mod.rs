@@ -32,6 +32,9 @@ pub(crate) struct Tree {
     pub(crate) edges: Vec<Edge>,
     /// Nodes whose rows go, parents first; tables that refer to each other in a circle go together.
     pub(crate) order: Vec<Vec<usize>>,
+    /// The same where links that are only ended count too: what refers to each other in any way goes in one statement, so that
+    /// nothing that goes has to lose a link before.
+    pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) findings: Vec<Finding>,
     /// Where its statements look names up.
     pub(crate) path: Path,
@@ -548,7 +551,7 @@ impl<'a> Builder<'a> {
                 self.refuse(&relation, message, Some("take the entry out, or give references".into()));
             }
         }
-        let order = self.order();
+        let (order, groups) = self.order();
         for component in order.iter().filter(|component| component.len() > 1) {
             let inside = |edge: &&Edge| component.contains(&edge.child) && component.contains(&edge.parent);
             let inside = self.edges.iter().filter(inside).filter(|edge| edge.action == EdgeAction::Delete);
@@ -576,7 +579,7 @@ impl<'a> Builder<'a> {
             let circle = order.iter().find(|component| component.contains(&at));
             nodes.push(self.make_node(at, oid, circle.map_or(&[][..], Vec::as_slice))?);
         }
-        Ok(Tree { nodes, edges: self.edges, order, findings: self.findings, path: Path::default() })
+        Ok(Tree { nodes, edges: self.edges, order, groups, findings: self.findings, path: Path::default() })
     }
 
     /// Names a circle whose rows cannot be parted: no column of it may become null before they go.
@@ -591,18 +594,24 @@ impl<'a> Builder<'a> {
         };
         if bound {
             let table = self.table(self.nodes[component[0]])?.relation.label();
-            let names: BTreeSet<&str> = inside.iter().filter_map(|edge| edge.key.as_deref()).collect();
-            let names: Vec<&str> = names.into_iter().collect();
+            let columns = |edge: &Edge| edge.child_columns.iter().map(Ident::as_str).collect::<Vec<_>>().join(", ");
+            let named = |edge: &&Edge| edge.key.clone().unwrap_or_else(|| columns(edge));
+            let names: BTreeSet<String> = inside.iter().map(named).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            let (why, fix) = match inside.iter().any(|edge| edge.key.is_some()) {
+                true => (
+                    "no column of it may be null, or a CHECK or the column itself, which is generated, says what it has to be",
+                    "ALTER TABLE … ALTER COLUMN … DROP NOT NULL, or a CHECK that allows null, lets them go in parts",
+                ),
+                false => {
+                    ("no foreign key stands behind it", "a foreign key on a nullable column lets them go in parts")
+                }
+            };
             let message = format!(
-                "rows that refer to each other in a circle through {} go in one transaction, however many: no column of it may be \
-                 null, or a CHECK or the column itself, which is generated, says what it has to be",
+                "rows that refer to each other in a circle through {} go in one transaction, however many: {why}",
                 names.join(", ")
             );
-            let fix = Some(
-                "ALTER TABLE … ALTER COLUMN … DROP NOT NULL, or a CHECK that allows null, lets them go in parts"
-                    .to_owned(),
-            );
-            self.findings.push(Finding { refuses: false, table, message, fix });
+            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix.to_owned()) });
         }
         Ok(())
     }
@@ -673,14 +682,14 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The doomed tables, parents first. Rows that only lose a link come after those of their table that go, or both would
-    /// count; where that is not possible without a circle, it does not matter to what goes.
-    fn order(&self) -> Vec<Vec<usize>> {
-        let sorted = |order: &[Vec<usize>]| order.iter().cloned().collect::<BTreeSet<_>>();
+    /// The doomed tables, parents first, by what goes, and in groups by what refers. Rows that only lose a link come after those
+    /// of their table that go, or both would count; of a group, by what goes alone.
+    fn order(&self) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
         let goes = self.components(|edge| edge.action == EdgeAction::Delete);
-        let refers =
+        let groups =
             self.components(|edge| edge.action != EdgeAction::Keep && self.doomed.contains(&self.nodes[edge.child]));
-        if sorted(&goes) == sorted(&refers) { refers } else { goes }
+        let of = |group: &Vec<usize>| goes.iter().filter(|one| group.contains(&one[0])).cloned().collect::<Vec<_>>();
+        (groups.iter().flat_map(of).collect(), groups)
     }
 
     /// Strongly connected components of the doomed tables by some of their edges, parents first (Tarjan).
@@ -723,6 +732,11 @@ impl Tree {
         let deletes = |node: usize| self.into(node).filter(|(_, edge)| edge.action == EdgeAction::Delete);
         (0..self.nodes.len()).any(|node| deletes(node).count() > usize::from(node != 0))
             || self.edges.iter().any(|edge| !edge.distinct)
+    }
+
+    /// A trigger runs for rows that go, and may write others.
+    pub(crate) fn has_triggers(&self) -> bool {
+        self.nodes.iter().any(|node| !node.triggers.is_empty())
     }
 
     /// Nothing but Ebb's own statements decides what refers to what: no trigger, no expression, no other policy.

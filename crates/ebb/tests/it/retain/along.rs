@@ -471,3 +471,63 @@ async fn subjects_of_another_policy_who_go_along_leave_a_record_and_nothing_else
         assert_eq!(ebb::audit::erasure_of(&mut ebb.client().await, &here).await.unwrap(), None);
     }
 }
+
+#[tokio::test]
+async fn what_is_added_to_a_partition_during_a_run_ends_it() {
+    // A trigger that keeps rows, and a foreign key that takes rows outside the tree.
+    let trigger = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER keep BEFORE DELETE ON ev2 FOR EACH ROW EXECUTE FUNCTION keep()";
+    let key = "ALTER TABLE side ADD FOREIGN KEY (uid) REFERENCES users_b ON DELETE CASCADE NOT VALID";
+    for change in [trigger, key] {
+        let ebb = Ebb::with(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz) PARTITION BY RANGE (id);
+             CREATE TABLE users_a PARTITION OF users FOR VALUES FROM (0) TO (20);
+             CREATE TABLE users_b PARTITION OF users FOR VALUES FROM (20) TO (100);
+             CREATE TABLE ev (id bigint, uid bigint REFERENCES users ON DELETE CASCADE, part int) PARTITION BY LIST (part);
+             CREATE TABLE ev1 PARTITION OF ev FOR VALUES IN (1);
+             CREATE TABLE ev23 PARTITION OF ev FOR VALUES IN (2, 3) PARTITION BY LIST (part);
+             CREATE TABLE ev2 PARTITION OF ev23 FOR VALUES IN (2);
+             CREATE INDEX ON ev (uid);
+             CREATE TABLE side (uid bigint);
+             INSERT INTO users SELECT n FROM generate_series(1, 60) n;
+             INSERT INTO ev SELECT n, n, 1 + n % 2 FROM generate_series(1, 60) n; INSERT INTO side SELECT id FROM users",
+        )
+        .await;
+        ebb.apply(&users("batch = { rows = 1, pause = \"100ms\" }")).await;
+        ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 60) n").await;
+        ebb.db.advance("91 days").await;
+        let engine = ebb.engine.clone();
+        let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
+        ebb.until("SELECT count(*) < 60 FROM users").await;
+        ebb.db.execute(change).await;
+        let _ = run.await.unwrap();
+        let left: i64 = ebb.db.scalar("SELECT count(*) FROM users").await;
+        assert_ne!(left, 0, "{change}");
+        assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM side").await, 60, "{change}");
+        let dangling = "SELECT count(*) FROM ev WHERE NOT EXISTS (SELECT FROM users WHERE users.id = ev.uid)";
+        assert_eq!(ebb.db.scalar::<i64>(dangling).await, 0, "{change}");
+        assert_eq!(ebb.erased().await, (60 - left, 2 * (60 - left)), "{change}");
+        let told: String = ebb.db.scalar("SELECT COALESCE(string_agg(error, ' '), '') FROM ebb.run").await;
+        assert!(told.contains("changed during the run"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_failed_once_waits_for_another_attempt_and_is_listed() {
+    let ebb = Ebb::shop("").await;
+    ebb.db
+        .execute(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END';
+             CREATE TRIGGER keep BEFORE DELETE ON sessions FOR EACH ROW WHEN (OLD.user_id = 2) EXECUTE FUNCTION keep()",
+        )
+        .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 3) n").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let waiting = ebb::retain::list_waiting(&mut tx, Some("users"), 10).await.unwrap();
+    let waiting: Vec<_> =
+        waiting.iter().map(|one| (one.deletion.subject_id.as_deref(), one.deletion.error.as_deref())).collect();
+    assert_eq!(waiting, [(Some("2"), Some("no"))]);
+}

@@ -236,6 +236,11 @@ async fn subjects_who_hang_on_each_other_are_parted_and_then_go_many_at_a_time()
     ebb.db.execute("TRUNCATE ledger").await;
     ebb.db.advance("91 days").await;
     ebb.once("users").await;
+    println!(
+        "{}",
+        ebb.list("e", "(SELECT DISTINCT concat_ws(' ', state, error, blocked) AS e FROM ebb.deletion) d").await
+    );
+    println!("{}", ebb.list("e", "(SELECT concat_ws(' ', chore, status, error) AS e FROM ebb.run) d").await);
     assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("2,3,4,5,6", (21_001, 2 + 21_000)));
     assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
     // How many there are depends on how busy the server is.
@@ -337,5 +342,18 @@ async fn a_circle_whose_columns_may_not_be_null_is_named() {
     ebb.apply(&users("")).await;
     let plan = ebb.engine.plan(&[]).await.unwrap();
     let named = |found: &&ebb::retain::Finding| found.message.contains("a_b_fkey, b_a_fkey go in one transaction");
+    assert_eq!(plan.trees[0].findings.iter().filter(named).count(), 1, "{:?}", plan.trees[0].findings);
+}
+
+#[tokio::test]
+async fn a_circle_without_a_foreign_key_is_named_by_its_column() {
+    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, guardian bigint, deleted_at timestamptz)").await;
+    let link = "children = [{ table = \"users\", column = \"guardian\", references = \"id\", action = \"delete\" }]";
+    ebb.apply(&users(link)).await;
+    let plan = ebb.engine.plan(&[]).await.unwrap();
+    let named = |found: &&ebb::retain::Finding| {
+        found.message.contains("in a circle through guardian go in one transaction")
+            && found.message.ends_with("no foreign key stands behind it")
+    };
     assert_eq!(plan.trees[0].findings.iter().filter(named).count(), 1, "{:?}", plan.trees[0].findings);
 }

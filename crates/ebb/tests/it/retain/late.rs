@@ -137,3 +137,95 @@ async fn a_link_that_came_with_a_restored_dump_is_forgotten_and_nothing_goes_by_
         assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'erase_late'").await, 0);
     }
 }
+
+#[tokio::test]
+async fn what_came_late_goes_for_every_subject_of_a_batch_whatever_its_link_does() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, email text, deleted_at timestamptz);
+         CREATE TABLE subs (id int PRIMARY KEY, email text);
+         CREATE TABLE guest_orders (id int PRIMARY KEY, email text);
+         CREATE TABLE guest_items (id int PRIMARY KEY, order_id int NOT NULL REFERENCES guest_orders ON DELETE CASCADE);
+         CREATE TABLE newsletter (id int PRIMARY KEY, email text, note text);
+         CREATE TABLE visits (id int PRIMARY KEY, email text);
+         INSERT INTO users SELECT n, 'u' || n || '@example.test' FROM generate_series(1, 5) n",
+    )
+    .await;
+    let link = |table: &str, action: &str| {
+        format!("{{ table = \"{table}\", column = \"email\", references = \"email\", {action} }}")
+    };
+    let children = [
+        link("subs", "action = \"delete\""),
+        link("guest_orders", "action = \"delete\""),
+        link("newsletter", "action = \"anonymize\", set = { note = \"note || '*'\" }"),
+        link("visits", "action = \"nullify\""),
+    ];
+    ebb.apply(&users(&format!("children = [{}]", children.join(", ")))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 4) n").await;
+    ebb.db.advance("91 days").await;
+    let mut shop = ebb.client().await;
+    execute(
+        &mut shop,
+        "BEGIN;
+         INSERT INTO subs SELECT n, 'u' || n || '@example.test' FROM generate_series(1, 5) n;
+         INSERT INTO guest_orders SELECT n, 'u' || n || '@example.test' FROM generate_series(1, 5) n;
+         INSERT INTO guest_items SELECT n, n FROM generate_series(1, 5) n;
+         INSERT INTO newsletter SELECT n, 'u' || n || '@example.test', n FROM generate_series(1, 5) n;
+         INSERT INTO visits SELECT n, 'u' || n || '@example.test' FROM generate_series(1, 5) n",
+    )
+    .await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "5");
+    execute(&mut shop, "COMMIT").await;
+    ebb_testkit::eventually(SOON, || looked(&ebb)).await;
+    for table in ["subs", "guest_orders", "guest_items"] {
+        assert_eq!(ebb.list("id", table).await, "5", "{table}");
+    }
+    assert_eq!(ebb.list("note", "newsletter").await, "1*,2*,3*,4*,5");
+    assert_eq!(ebb.list("email", "visits").await, "u5@example.test");
+    let tables = "SELECT sum(rows)::int8 FROM ebb.audit WHERE action = 'erase_late'";
+    assert_eq!(ebb.db.scalar::<i64>(tables).await, 12);
+}
+
+#[tokio::test]
+async fn a_subject_that_came_with_the_key_of_one_that_went_is_left_alone_with_all_that_it_has() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE orders (id int PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+         CREATE TABLE visits (id int PRIMARY KEY, user_id bigint);
+         CREATE INDEX ON orders (user_id);
+         INSERT INTO users VALUES (1), (2)",
+    )
+    .await;
+    let link = "children = [{ table = \"visits\", column = \"user_id\", references = \"id\", action = \"delete\" }]";
+    ebb.apply(&users(link)).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 2) n").await;
+    ebb.db.advance("91 days").await;
+    let mut shop = ebb.client().await;
+    execute(&mut shop, "BEGIN; INSERT INTO visits VALUES (1, 1), (2, 2)").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("id", "users").await, "");
+    ebb.db.execute("INSERT INTO users VALUES (1); INSERT INTO orders VALUES (1, 1)").await;
+    execute(&mut shop, "COMMIT").await;
+    ebb_testkit::eventually(SOON, || looked(&ebb)).await;
+    let left = (ebb.list("id", "users").await, ebb.list("id", "orders").await, ebb.list("id", "visits").await);
+    assert_eq!(left, ("1".into(), "1".into(), "1".into()));
+}
+
+#[tokio::test]
+async fn a_subject_that_came_to_hang_on_one_that_went_does_not_go_late() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, guardian bigint, deleted_at timestamptz);
+         INSERT INTO users VALUES (1, NULL)",
+    )
+    .await;
+    let link = "children = [{ table = \"users\", column = \"guardian\", references = \"id\", action = \"delete\" }]";
+    ebb.apply(&users(link)).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    let mut shop = ebb.client().await;
+    execute(&mut shop, "BEGIN; INSERT INTO users VALUES (2, 1)").await;
+    ebb.once("users").await;
+    execute(&mut shop, "COMMIT").await;
+    ebb_testkit::eventually(SOON, || looked(&ebb)).await;
+    assert_eq!(ebb.list("id", "users").await, "2", "nobody goes without a deletion of their own");
+}

@@ -229,3 +229,84 @@ async fn a_policy_that_keeps_copies_needs_somewhere_to_keep_keys() {
     let refused = bare.apply(&crate::harness::wanted(&super::users(SEALED)).unwrap(), false, "test").await.unwrap_err();
     assert!(refused.hint().unwrap().contains("period_keys"), "{refused}");
 }
+
+/// Replies lose their link when what they answer goes; a project names the task that leads it, an account its picture.
+const THREADS: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, picture bigint, deleted_at timestamptz);
+    CREATE TABLE pictures (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+    ALTER TABLE users ADD FOREIGN KEY (picture) REFERENCES pictures ON DELETE SET NULL;
+    CREATE TABLE comments (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+        parent_id bigint REFERENCES comments ON DELETE SET NULL);
+    CREATE TABLE projects (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, lead_task bigint);
+    CREATE TABLE tasks (id bigint PRIMARY KEY, project_id bigint NOT NULL REFERENCES projects ON DELETE CASCADE);
+    ALTER TABLE projects ADD FOREIGN KEY (lead_task) REFERENCES tasks ON DELETE SET NULL;
+    CREATE TABLE likes (comment_id bigint REFERENCES comments ON DELETE SET NULL, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE);
+    CREATE INDEX ON users (picture); CREATE INDEX ON pictures (user_id); CREATE INDEX ON comments (user_id);
+    CREATE INDEX ON comments (parent_id); CREATE INDEX ON projects (user_id); CREATE INDEX ON projects (lead_task);
+    CREATE INDEX ON tasks (project_id); CREATE INDEX ON likes (comment_id); CREATE INDEX ON likes (user_id);
+    INSERT INTO users VALUES (1), (2); INSERT INTO pictures VALUES (1, 1), (2, 2); UPDATE users SET picture = id;
+    INSERT INTO comments VALUES (10, 1, NULL), (11, 1, 10), (12, 1, 11), (13, 2, 10);
+    INSERT INTO likes VALUES (10, 1), (11, 2);
+    INSERT INTO projects VALUES (1, 1), (2, 1), (3, 2); INSERT INTO tasks SELECT n, n FROM generate_series(1, 3) n;
+    UPDATE projects SET lead_task = CASE id WHEN 3 THEN 1 ELSE id END;";
+
+const PERIODIC: &str =
+    "[[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n";
+
+#[tokio::test]
+async fn what_goes_keeps_its_links_in_the_copy_and_counts_only_as_gone() {
+    let ebb = Ebb::with(THREADS).await;
+    ebb.apply(&format!("{PERIODIC}{SEALED}")).await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let shown = ebb::retain::show(&mut tx, "users", "1").await.unwrap();
+    tx.commit().await.unwrap();
+    let deletion = ebb.gone(1).await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "comments").await), ("2".into(), "13".into()));
+    let links = "SELECT (SELECT count(parent_id) FROM comments) + (SELECT count(lead_task) FROM projects) + (SELECT count(comment_id) FROM likes)";
+    assert_eq!(ebb.db.scalar::<i64>(links).await, 0);
+    let record: Value = ebb.db.scalar("SELECT details FROM ebb.audit WHERE action = 'erase'").await;
+    let counts = |of: &Value| -> BTreeMap<String, u64> {
+        let counts = of.as_object().into_iter().flatten();
+        counts.map(|(table, rows)| (table.clone(), rows.as_u64().unwrap())).filter(|(_, rows)| *rows > 0).collect()
+    };
+    let expected = [("public.comments", 1), ("public.likes", 1), ("public.projects", 1)];
+    let expected: BTreeMap<String, u64> = expected.map(|(table, rows)| (table.to_owned(), rows)).into();
+    assert_eq!(counts(&record["unlinked"]), expected);
+    let mut would = shown.would_unlink.clone();
+    would.retain(|_, rows| *rows > 0);
+    assert_eq!(would.into_iter().map(|(table, rows)| (table, rows as u64)).collect::<BTreeMap<_, _>>(), expected);
+    let copy = by_table(&ebb.open(&ebb.period_keys(), deletion).await.unwrap());
+    assert_eq!(
+        copy["public.comments"],
+        [
+            r#"{"id":10,"user_id":1,"parent_id":null}"#,
+            r#"{"id":11,"user_id":1,"parent_id":10}"#,
+            r#"{"id":12,"user_id":1,"parent_id":11}"#
+        ]
+    );
+    assert_eq!(
+        copy["public.projects"],
+        [r#"{"id":1,"user_id":1,"lead_task":1}"#, r#"{"id":2,"user_id":1,"lead_task":2}"#]
+    );
+    assert_eq!(copy["public.likes"], [r#"{"comment_id":10,"user_id":1}"#]);
+    assert!(copy["public.users"][0].contains(r#""picture":1"#), "{copy:?}");
+}
+
+#[tokio::test]
+async fn what_goes_in_one_part_keeps_its_links_too() {
+    let ebb = Ebb::with(THREADS).await;
+    ebb.db.execute("INSERT INTO likes SELECT NULL, 1 FROM generate_series(1, 25000); ANALYZE likes").await;
+    ebb.apply(&format!("{PERIODIC}{SEALED}")).await;
+    let deletion = ebb.gone(1).await;
+    ebb.once("users").await;
+    assert_eq!((ebb.list("id", "users").await, ebb.list("id", "comments").await), ("2".into(), "13".into()));
+    let unlinked = "SELECT (details #>> '{unlinked,public.comments}')::int8 FROM ebb.audit WHERE action = 'erase'";
+    assert_eq!(ebb.db.scalar::<i64>(unlinked).await, 1);
+    let copy = by_table(&ebb.open(&ebb.period_keys(), deletion).await.unwrap());
+    assert_eq!(
+        copy["public.comments"][1..],
+        [r#"{"id":11,"user_id":1,"parent_id":10}"#, r#"{"id":12,"user_id":1,"parent_id":11}"#]
+    );
+    assert_eq!(copy["public.likes"].len(), 25_001);
+}

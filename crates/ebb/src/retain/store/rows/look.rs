@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::session::{end_savepoint, savepoint};
-use super::{Doomed, Root, RootRow, Rows, Standing, Values, among, bind, fetch, id_sql, join, pick, texts};
+use super::{Doomed, Root, RootRow, Rows, Standing, Values, among, bind, fetch, id_sql, join, outside, pick, texts};
 use crate::Result;
 use crate::pg::{Ident, Relation};
 use crate::retain::compile::Set;
@@ -137,20 +137,20 @@ pub(crate) async fn blocked_soon(connection: &mut PgConnection, root: &Root, ids
     blocked(connection, root, ids).await
 }
 
-/// Everybody else, soft-deleted or not, who has the same value of a link as one of these subjects (by its position).
+/// Everybody `but` for some, soft-deleted or not, who has the same value of a link as one of these subjects (by its position).
 pub(crate) async fn sharing(
     connection: &mut PgConnection,
     tree: &Tree,
     root: &Root,
     edge: &Edge,
-    roots: &Doomed,
+    (roots, but): (&Doomed, &Doomed),
 ) -> Result<Vec<(i32, String)>> {
     let read = &tree.nodes[0].read;
     let key: Vec<Ident> = root.key.iter().map(|column| column.name.clone()).collect();
     let (link, link_values) = pick(roots, read, &edge.parent_columns)?;
-    let (own, own_values) = pick(roots, read, &key)?;
+    let (own, own_values) = pick(but, read, &key)?;
     let join = join(&edge.parent_columns, &link, 1);
-    // A second unnest carries the subject's own key, so that it does not share with itself.
+    // A second unnest carries the subjects' own keys, so that they do not share with themselves.
     let keys: Vec<String> = own
         .iter()
         .enumerate()
@@ -301,18 +301,31 @@ pub(crate) async fn still_linked(
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
     let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let link = join(&edge.child_columns, &columns, 1);
-    let mut binds = vec![(values, &parents.subjects)];
-    let mut but = String::new();
-    if let Some(along) = along {
-        let key: Vec<Ident> = child.key.iter().map(|column| column.name.clone()).collect();
-        let (columns, values) = pick(along, &child.read, &key)?;
-        let own = join(&key, &columns, link.arrays + 2);
-        but = format!(" WHERE NOT EXISTS (SELECT FROM {} WHERE {})", own.from, own.on);
-        binds.push((values, &along.subjects));
-    }
-    let sql = format!("SELECT EXISTS (SELECT FROM {} AS n JOIN {} ON {}{but})", child.relation, link.from, link.on);
-    let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
-    let query = binds.iter().fold(query, |query, (values, subjects)| bind(query, values, subjects));
+    let but = outside(child, along, link.arrays + 2)?;
+    let (from, on) = (link.from, link.on + &but.on);
+    let sql = format!("SELECT EXISTS (SELECT FROM {} AS n JOIN {from} ON {on})", child.relation);
+    let query = but.bind(bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &parents.subjects));
+    Ok(query.fetch_one(connection).await?.try_get(0)?)
+}
+
+/// How many rows of an edge's child that stay refer to the given rows of its parent, but for rows that go `along` with them.
+pub(crate) async fn count_staying(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    edge: &Edge,
+    (parents, along): (&Doomed, Option<&Doomed>),
+) -> Result<i64> {
+    let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
+    let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
+    let link = join(&edge.child_columns, &columns, 1);
+    let but = outside(child, along, link.arrays + 2)?;
+    let on = Rows::Stay.behind(edge, &link.on) + &but.on;
+    // One edge may find a row through two parents.
+    let sql = format!(
+        "SELECT count(*) FROM (SELECT DISTINCT n.tableoid, n.ctid FROM {} AS n JOIN {} ON {on}) AS counted",
+        child.relation, link.from
+    );
+    let query = but.bind(bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &parents.subjects));
     Ok(query.fetch_one(connection).await?.try_get(0)?)
 }
 

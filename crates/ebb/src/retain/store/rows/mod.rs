@@ -14,8 +14,8 @@ mod unmarked;
 
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
-    Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_up_to, existing, given,
-    lock, lock_roots, read_roots, sharing, still_linked,
+    Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, count_up_to,
+    existing, given, lock, lock_roots, read_roots, sharing, still_linked,
 };
 pub(crate) use meet::{comparable, meet};
 pub(crate) use reach::{Reach, reach};
@@ -32,13 +32,15 @@ pub(crate) use take::{
 pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, undated, unmarked, unmarked_by_day};
 
+use std::collections::HashSet;
+
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 
 use crate::audit::Moment;
 use crate::pg::{Ident, Literal, Relation};
 use crate::policy::Zone;
-use crate::retain::tree::{Column, Edge};
+use crate::retain::tree::{Column, Edge, Node};
 use crate::{Error, Result};
 
 /// Rows that will go, column by column, each with the position of its subject in the batch.
@@ -78,6 +80,18 @@ impl Doomed {
             columns: self.columns.iter().map(|column| column[from..].to_vec()).collect(),
             subjects: self.subjects[from..].to_vec(),
         }
+    }
+
+    /// Those that are none of some others, of the same table.
+    pub(crate) fn without(self, others: Option<&Doomed>, table: &Node) -> Doomed {
+        let Some(others) = others else { return self };
+        let key = |rows: &Doomed, at: usize| rows.row(at)[..table.key.len()].to_vec();
+        let known: HashSet<Vec<Option<String>>> = (0..others.len()).map(|at| key(others, at)).collect();
+        let mut rest = Doomed::with(self.columns.len());
+        for at in (0..self.len()).filter(|at| !known.contains(&key(&self, *at))) {
+            rest.push(self.row(at), self.subjects[at]);
+        }
+        rest
     }
 
     pub(crate) fn truncate(&mut self, rows: usize) {
@@ -230,6 +244,39 @@ fn pick<'a>(doomed: &'a Doomed, read: &[Column], wanted: &[Ident]) -> Result<(Ve
     Ok((columns, values))
 }
 
+/// A condition on rows `n` that are none of some others, and the keys of those.
+#[derive(Default)]
+struct Outside<'a> {
+    on: String,
+    keys: Option<(Values<'a>, &'a [i32])>,
+}
+
+impl<'a> Outside<'a> {
+    fn bind(&self, query: Query<'a>) -> Query<'a> {
+        match &self.keys {
+            Some((values, subjects)) => bind(query, values, subjects),
+            None => query,
+        }
+    }
+}
+
+/// What is true of rows of a table that do not go along; their keys are the parameters from `first` on.
+fn outside<'a>(table: &Node, along: Option<&'a Doomed>, first: usize) -> Result<Outside<'a>> {
+    let Some(along) = along else { return Ok(Outside::default()) };
+    let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+    let (columns, values) = pick(along, &table.read, &key)?;
+    let own = join(&key, &columns, first);
+    let on = match columns.as_slice() {
+        // Hashed whatever the planner expects; it might go through all of them for each row otherwise.
+        [column] => {
+            let any = format!("ANY (SELECT p.\"ebb:0\" FROM {})", own.from);
+            format!(" AND NOT ({})", column.operators.same(&format!("n.{}", column.name), &any))
+        }
+        _ => format!(" AND NOT EXISTS (SELECT FROM {} WHERE {})", own.from, own.on),
+    };
+    Ok(Outside { on, keys: Some((values, &along.subjects)) })
+}
+
 /// Which rows behind an edge, where a policy of their own keeps some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rows {
@@ -252,11 +299,9 @@ impl Rows {
     }
 }
 
-fn bind<'q>(
-    mut query: sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>,
-    values: &[&'q [Option<String>]],
-    subjects: &'q [i32],
-) -> sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments> {
+type Query<'q> = sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>;
+
+fn bind<'q>(mut query: Query<'q>, values: &[&'q [Option<String>]], subjects: &'q [i32]) -> Query<'q> {
     for column in values {
         query = query.bind(*column);
     }

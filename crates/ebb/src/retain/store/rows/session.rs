@@ -86,10 +86,10 @@ pub(crate) async fn bound(connection: &mut PgConnection, path: &Path) -> Result<
     Ok(())
 }
 
-/// Locks the tables whose rows may go against whoever changes what hangs on them.
+/// Locks the tables whose rows may go, with all their partitions, against whoever changes what hangs on them or fires for them.
 pub(crate) async fn lock_tables(connection: &mut PgConnection, tree: &Tree) -> Result<()> {
     let tables: Vec<String> =
-        tree.nodes.iter().filter(|node| node.doomed).map(|node| format!("ONLY {}", node.relation)).collect();
+        tree.nodes.iter().filter(|node| node.doomed).map(|node| node.relation.to_string()).collect();
     let sql = format!("LOCK TABLE {} IN ROW EXCLUSIVE MODE", tables.join(", "));
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Doomed, Join, Path, Rows, Values, among, bind, fetch, join, pick};
+use super::{Doomed, Join, Path, Rows, Values, among, bind, fetch, join, outside, pick};
 use crate::Result;
 use crate::pg::expression::Change;
 use crate::pg::{Ident, Relation};
@@ -173,20 +173,21 @@ pub(crate) struct Changed {
     pub(crate) writers: BTreeSet<i64>,
 }
 
-/// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent; of at most so
-/// many rows where a limit is given. `told`: as whom.
+/// Ends the links of rows that stay: sets columns where they refer to the given rows of an edge's parent, but for rows that go
+/// `along` with them; of at most so many rows where a limit is given. `told`: as whom.
 pub(crate) async fn unlink(
     connection: &mut PgConnection,
     tree: &Tree,
     (edge, set): (&Edge, &Set),
-    parents: &Doomed,
+    (parents, along): (&Doomed, Option<&Doomed>),
     (limit, told): (Option<u64>, bool),
     taken: &mut Taken,
 ) -> Result<Changed> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
     let (columns, values) = pick(parents, &edge.compared(&parent.read), &edge.parent_columns)?;
     let join = join(&edge.child_columns, &columns, 1);
-    let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on));
+    let but = outside(child, along, join.arrays + 2)?;
+    let (relation, on) = (&child.relation, Rows::Stay.behind(edge, &join.on) + &but.on);
     let list: Vec<String> = set.values.iter().map(|(column, value)| format!("{column} = {value}")).collect();
     let list = list.join(", ");
     let row = if limit.is_some() { "d" } else { "n" };
@@ -209,7 +210,8 @@ pub(crate) async fn unlink(
     let opened = tree.path.opened();
     let sql =
         format!("WITH changed AS ({changed}) SELECT \"ebb:s\", count(*), {writers} FROM changed{opened} GROUP BY 1");
-    let found = fetch(connection, &sql, &values, &parents.subjects).await?;
+    let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &parents.subjects);
+    let found = but.bind(query).fetch_all(&mut *connection).await?;
     tree.path.close(connection).await?;
     let mut changed = Changed { rows: taken.add(edge.child, &found)?, ..Changed::default() };
     for row in found {

@@ -1,4 +1,4 @@
--- Open deletions that wait for something, for people: those that failed, whose time has come and something is in the way, that are on
+-- Open deletions that wait for something, for people: those that failed, now or for good, whose time has come and something is in the way, that are on
 -- hold, or whose warning has not been delivered; $1 policy (null: all), $2 how many. Index: deletion_failed, deletion_due,
 -- deletion_claimed, hold_active, warning_failed; read only.
 SELECT v.policy, v.deletion, v.subject_id, v.tenant, v.state, v.deleted_at, v.due_at, v.expedited, v.on_hold, v.hold_reason, v.hold_until,
@@ -8,7 +8,7 @@ WHERE v.deletion IN (
     SELECT d.id FROM ebb.deletion d WHERE d.state = 'failed' AND ($1::text IS NULL OR d.policy = $1)
     UNION ALL
     SELECT d.id FROM ebb.retain r JOIN ebb.deletion d ON d.policy = r.policy AND d.state IN ('pending', 'warned') AND d.due_at <= ebb.now()
-    WHERE ($1::text IS NULL OR r.policy = $1) AND d.blocked IS NOT NULL
+    WHERE ($1::text IS NULL OR r.policy = $1) AND (d.blocked IS NOT NULL OR d.attempts > 0)
     UNION ALL
     SELECT d.id FROM ebb.deletion d
     WHERE d.state = 'erasing' AND ($1::text IS NULL OR d.policy = $1) AND (d.blocked IS NOT NULL OR d.attempts > 0)
