@@ -14,8 +14,9 @@ WITH erasure AS MATERIALIZED (
            COALESCE(claim.at, went.at) AS decided_at,
            COALESCE(claim.id, a.id) AS decided_by,
            (a.details ->> 'expedited')::boolean IS TRUE
+               -- The record's number is hidden from the planner, which would walk the primary key up to it for each.
                AND EXISTS (SELECT FROM ebb.audit r WHERE r.details ->> 'deletion' = a.details ->> 'deletion'
-                           AND r.action IN ('erase_requested', 'replay') AND r.id < a.id) AS requested
+                           AND r.action IN ('erase_requested', 'replay') AND r.id + 0 < a.id) AS requested
     FROM ebb.audit a
     CROSS JOIN LATERAL (SELECT COALESCE((a.details ->> 'erased_at')::timestamptz, a.at) AS at) went
     LEFT JOIN LATERAL (
@@ -29,8 +30,8 @@ WITH erasure AS MATERIALIZED (
       AND ($3::text IS NULL OR a.details ->> 'tenant' = $3)
       AND NOT (a.rows = 0 AND (a.details ->> 'already_gone')::boolean IS TRUE)
 ), version AS MATERIALIZED (
-    SELECT e.policy, e.version, said.spec, COALESCE(said.spec ->> 'zone', 'UTC') AS zone, said.spec ->> 'grace' AS grace,
-           said.spec ->> 'floor' AS floor, COALESCE((said.spec ->> 'tenant_override')::boolean, false) AS overrides,
+    SELECT e.policy, e.version, said.spec, COALESCE(said.spec ->> 'zone', 'UTC') AS zone, ebb.reported_term(said.spec ->> 'grace') AS grace,
+           ebb.reported_term(said.spec ->> 'floor') AS floor, COALESCE((said.spec ->> 'tenant_override')::boolean, false) AS overrides,
            said.spec ? 'warn_before' AND COALESCE(said.spec ->> 'on_undeliverable', 'stop') = 'stop' AS warns
     FROM (SELECT DISTINCT policy, version FROM erasure) e
     LEFT JOIN LATERAL (
@@ -41,10 +42,10 @@ WITH erasure AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT COALESCE(sealed.spec, h.spec) AS spec) said
 ), told AS MATERIALIZED (
     -- Any time between warning and erasure that a policy ever had.
-    SELECT p.policy, p.details -> 'spec' -> 'warn_before' ->> 0 AS written FROM ebb.audit p
+    SELECT p.policy, ebb.reported_term(p.details -> 'spec' -> 'warn_before' ->> 0) AS before FROM ebb.audit p
     WHERE p.action = 'policy' AND p.details ->> 'kind' = 'retain' AND p.details -> 'spec' ? 'warn_before'
     UNION
-    SELECT v.policy, v.spec -> 'warn_before' ->> 0 FROM version v WHERE v.warns
+    SELECT v.policy, ebb.reported_term(v.spec -> 'warn_before' ->> 0) FROM version v WHERE v.warns
 )
 SELECT e.id AS record, e.policy, e.deletion::uuid AS deletion, COALESCE(e.soft_deleted_at, '-infinity') AS soft_deleted_at, e.erased_at,
        COALESCE(over.not_before, 'infinity') AS not_before
@@ -52,11 +53,11 @@ FROM erasure e
 LEFT JOIN version v ON v.policy = e.policy AND v.version = e.version
 -- The tenant's own, as it was set last before the subject went, and as the version by which it went knew it.
 LEFT JOIN LATERAL (
-    SELECT o.details ->> 'retention' AS term FROM ebb.audit o
+    SELECT ebb.reported_term(o.details ->> 'retention') AS term FROM ebb.audit o
     WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant AND o.id < e.decided_by
     ORDER BY o.id DESC LIMIT 1) last ON true
 LEFT JOIN LATERAL (
-    SELECT o.details ->> 'retention' AS term FROM ebb.audit o
+    SELECT ebb.reported_term(o.details ->> 'retention') AS term FROM ebb.audit o
     WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
       AND o.policy_version <= e.version
     ORDER BY o.id DESC LIMIT 1) known ON true
@@ -66,18 +67,18 @@ CROSS JOIN LATERAL (
                GREATEST(
                    e.soft_deleted_at,
                    e.warned_at,
-                   CASE WHEN v.floor IS NOT NULL THEN ebb.reported_end(e.soft_deleted_at, v.floor, v.zone) END,
+                   CASE WHEN v.floor IS NOT NULL THEN ebb.reported_after(e.soft_deleted_at, v.floor, v.zone) END,
                    CASE WHEN NOT e.requested THEN
-                       LEAST(ebb.reported_end(e.soft_deleted_at, term.last, v.zone),
-                             CASE WHEN term.known <> term.last THEN ebb.reported_end(e.soft_deleted_at, term.known, v.zone) END)
+                       LEAST(ebb.reported_after(e.soft_deleted_at, term.last, v.zone),
+                             CASE WHEN term.known <> term.last THEN ebb.reported_after(e.soft_deleted_at, term.known, v.zone) END)
                    END,
                    -- Of all that the tenant or anybody was ever told the first to end counts.
                    CASE WHEN NOT e.requested AND e.warned_at IS NOT NULL THEN
-                       (SELECT min(ebb.reported_end(e.warned_at, ever.written, v.zone))
-                        FROM (SELECT t.written FROM told t WHERE t.policy = e.policy
+                       (SELECT min(ebb.reported_after(e.warned_at, ever.before, v.zone))
+                        FROM (SELECT t.before FROM told t WHERE t.policy = e.policy
                               UNION ALL
-                              SELECT o.details -> 'warn_before' ->> 0 FROM ebb.audit o
-                              WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant) AS ever)
+                              SELECT ebb.reported_term(o.details -> 'warn_before' ->> 0) FROM ebb.audit o
+                              WHERE o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant) AS ever (before))
                    END)
            END AS not_before
 ) over
