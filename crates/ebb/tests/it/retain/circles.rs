@@ -236,11 +236,6 @@ async fn subjects_who_hang_on_each_other_are_parted_and_then_go_many_at_a_time()
     ebb.db.execute("TRUNCATE ledger").await;
     ebb.db.advance("91 days").await;
     ebb.once("users").await;
-    println!(
-        "{}",
-        ebb.list("e", "(SELECT DISTINCT concat_ws(' ', state, error, blocked) AS e FROM ebb.deletion) d").await
-    );
-    println!("{}", ebb.list("e", "(SELECT concat_ws(' ', chore, status, error) AS e FROM ebb.run) d").await);
     assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("2,3,4,5,6", (21_001, 2 + 21_000)));
     assert!(ebb.most_at_once().await <= MOST, "{}", ebb.most_at_once().await);
     // How many there are depends on how busy the server is.
