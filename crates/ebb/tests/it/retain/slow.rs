@@ -108,11 +108,12 @@ async fn whoever_raises_an_error_outside_of_any_attempt_fails_alone() {
          CREATE TABLE teams (id bigint PRIMARY KEY, owner bigint REFERENCES users ON DELETE CASCADE, at timestamptz, size int);
          CREATE INDEX ON teams (owner); INSERT INTO users SELECT generate_series(1, 6);
          INSERT INTO teams SELECT id, id, now() - interval '2 years', id - 2 FROM users;
-         ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES teams ON DELETE CASCADE",
+         ALTER TABLE users ADD FOREIGN KEY (by) REFERENCES teams",
     )
     .await;
     let teams = "[[retain]]\nname = \"teams\"\ntable = \"public.teams\"\ncolumn = \"at\"\nolder_than = \"365d\"\nwhere = \"1 / size > -5\"\n";
-    ebb.apply(&format!("{teams}{}", users(BATCH))).await;
+    let by = "children = [{ table = \"public.users\", column = \"by\", action = \"delete\" }]";
+    ebb.apply(&format!("{teams}{}", users(&format!("{BATCH}\n{by}")))).await;
     ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;
     ebb.db.advance("91 days").await;
     let told = erase(&ebb).await;
