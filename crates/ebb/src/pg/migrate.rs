@@ -75,8 +75,8 @@ const MIGRATIONS: &[Migration] = migrations![
     47 "0047_report",
     48 "0048_consent",
     49 "0049_private",
-    52 "0052_report",
-    53 "0053_replay",
+    50 "0050_review",
+    51 "0051_replay",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.
