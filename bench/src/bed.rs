@@ -64,12 +64,45 @@ impl Bed {
             "fsync = on\nfull_page_writes = on\nsynchronous_commit = on\nshared_buffers = 4GB\nmax_wal_size = 32GB\n\
              checkpoint_timeout = 1h\nautovacuum = off\nmaintenance_work_mem = 512MB\nwork_mem = 64MB",
         );
+        if tells_statements() {
+            server.set(
+                "shared_preload_libraries = pg_stat_statements\npg_stat_statements.track = all\n\
+                 pg_stat_statements.track_planning = on",
+            );
+        }
         server.restart(Mode::Fast);
         let database = ebb_testkit::empty_database_on(&server).await;
+        if tells_statements() {
+            database.execute("CREATE EXTENSION pg_stat_statements").await;
+        }
         let pool = Database::open(Target::parse(database.socket_url(), None)?, 8, "ebb/bench");
         let engine = Engine::new(pool, Keys::default());
         engine.migrate().await?;
         Ok(Self { server, database, engine })
+    }
+
+    /// Forgets what statements took so far.
+    pub(crate) async fn forget_statements(&self) {
+        if tells_statements() {
+            self.database.execute("SELECT pg_stat_statements_reset()").await;
+        }
+    }
+
+    /// What statements have taken since: `EBB_BENCH_STATEMENTS=1` asks for it.
+    pub(crate) async fn tell_statements(&self) {
+        if !tells_statements() {
+            return;
+        }
+        let told: String = self
+            .database
+            .scalar(
+                "SELECT string_agg(format('%s ms (%s planning), %s calls, %s rows: %s', round(ms), round(planning), calls, rows, text), E'\\n')
+                 FROM (SELECT s.total_exec_time::numeric + s.total_plan_time::numeric AS ms, s.total_plan_time::numeric AS planning, s.calls, s.rows,
+                              left(regexp_replace(s.query, '\\s+', ' ', 'g'), 150) AS text
+                       FROM pg_stat_statements s WHERE s.toplevel ORDER BY 1 DESC LIMIT 40) s",
+            )
+            .await;
+        println!("{told}");
     }
 
     /// Applies policies written as in the file.
@@ -129,4 +162,8 @@ impl Bed {
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn tells_statements() -> bool {
+    std::env::var_os("EBB_BENCH_STATEMENTS").is_some()
 }

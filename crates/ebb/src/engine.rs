@@ -19,6 +19,7 @@ mod check;
 mod links;
 
 use agenda::Duties;
+pub use apply::Changed;
 
 /// Where the keys are that live outside the database. They are read when they are needed, so that a node that started
 /// before `ebb apply` created them finds them by itself.

@@ -25,6 +25,6 @@ mod expire;
 mod gate;
 mod words;
 
-pub use engine::{Engine, Keys};
+pub use engine::{Changed, Engine, Keys};
 pub use error::{Error, Result};
 pub use expire::sandbox::SandboxState;

@@ -1,7 +1,7 @@
 //! `ebb apply`: shows the difference, asks once on a terminal, makes it so.
 
 use ebb::audit::{self, PeriodKeys, SigningKey, SubjectKey};
-use ebb::policy::{Change, ChangeAction, Kind, Wanted};
+use ebb::policy::{self, Change, ChangeAction, Kind, Wanted};
 use ebb::retain::{Consent, MadeDue};
 use ebb::{Error, Result};
 
@@ -85,6 +85,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         }
     }
     if args.dry_run {
+        // What would be refused is, after all of it was shown.
+        if !args.force {
+            policy::overwrites_nothing(&changes)?;
+        }
         return Ok(Outcome::Done);
     }
     if changes.is_empty() && unapproved.is_empty() {

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Report(proof::ReportArgs),
     /// Print the sealed copy of what was erased, a JSON line for each row; needs the key of its period.
     Open(proof::OpenArgs),
+    /// Put on record that a period key whose day has come is in no directory any more, although no node destroyed it.
+    LostKey(proof::LostKeyArgs),
     /// After a restore from a backup: erase again whoever had been erased.
     Replay(proof::ReplayArgs),
 }
@@ -74,6 +76,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Outcome> 
         Command::VerifyReceipt(args) => proof::verify_receipt(&args),
         Command::Report(args) => proof::report(context, args).await,
         Command::Open(args) => proof::open(context, args).await,
+        Command::LostKey(args) => proof::lost_key(context, args).await,
         Command::Replay(args) => proof::replay(context, args).await,
     }
 }

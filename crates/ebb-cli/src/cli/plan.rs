@@ -212,7 +212,7 @@ fn print_tree(tree: &TreePlan) {
         }
         for (table, policy, rows) in &tree.left {
             say!(
-                "    {table}: {} of these no policy will take: `where` of {policy} leaves them out",
+                "    {table}: {} of these no policy will take: {policy} leaves them out by its `where`, or they have no time",
                 output::count(*rows)
             );
         }

@@ -59,6 +59,9 @@ pub(crate) struct SetArgs {
     /// Remove a key, so that its default holds.
     #[arg(long, value_name = "KEY")]
     unset: Vec<String>,
+    /// Show what differs and what the change would make due, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
     /// Agree to what the change makes due.
     #[arg(long, short)]
     yes: bool,
@@ -265,21 +268,33 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     tx.commit().await?;
     let kind = before.as_ref().map_or(Kind::Settings, |stored| stored.kind);
     let changes = changes(kind, &args)?;
-    let consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
+    let consent = Consent { confirmed: args.yes || args.dry_run, reason: args.reason.clone() };
     let by = context.by(args.by.as_deref());
-    let version = context.engine.set_policy_with(&args.name, &changes, &by, &consent).await?;
+    let changed = context.engine.change_keys(&args.name, &changes, &by, &consent, args.dry_run).await?;
+    let (after, version) = (&changed.policy, changed.policy.version);
     if before.as_ref().is_some_and(|before| before.version == version) {
         say!("{} is like that already (version {version})", args.name);
         return Ok(Outcome::Done);
     }
-    let mut tx = context.begin().await?;
-    let after = policy::store::find(&mut tx, &args.name).await?;
-    let nodes = control::nodes(&mut tx).await?.len();
-    tx.commit().await?;
-    say!("{} is at version {version}", args.name);
-    for change in differences(before.as_ref(), &after) {
+    if !args.dry_run {
+        say!("{} is at version {version}", args.name);
+    }
+    for change in differences(before.as_ref(), after) {
         say!("    {change}");
     }
+    if let Some(due) = &changed.made_due {
+        if args.dry_run && due.asks() {
+            say!("! {due}");
+        }
+        print_sooner(due.sooner, args.dry_run);
+    }
+    if args.dry_run {
+        say!("nothing was changed");
+        return Ok(Outcome::Done);
+    }
+    let mut tx = context.begin().await?;
+    let nodes = control::nodes(&mut tx).await?.len();
+    tx.commit().await?;
     if !after.enabled {
         say!("it is disabled; switch it on with: ebb policy set {} enabled=true", args.name);
     }
@@ -287,6 +302,20 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
         say!("no node is alive at the moment; those that start will follow it");
     }
     Ok(Outcome::Done)
+}
+
+/// Open deletions that a change brings nearer, where there are any.
+fn print_sooner(deletions: u64, rehearsed: bool) {
+    if deletions > 0 {
+        let are = if rehearsed {
+            "would be"
+        } else if deletions == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        say!("{} {are} due sooner by it", output::plural(deletions, "deletion"));
+    }
 }
 
 /// What was typed, as a spec in which null removes.
@@ -484,7 +513,7 @@ mod tests {
         fn changes_of(changes: Vec<String>, unset: Vec<String>) -> Result<Spec> {
             super::changes(
                 Kind::Expire,
-                &SetArgs { name: "k".into(), changes, unset, yes: false, reason: None, by: None },
+                &SetArgs { name: "k".into(), changes, unset, dry_run: false, yes: false, reason: None, by: None },
             )
         }
         let spec =

@@ -1,4 +1,4 @@
-//! `ebb audit receipt`, `verify-receipt`, `report`, `open` and `replay`: proof that leaves the database, and what it is good for.
+//! `ebb audit receipt`, `verify-receipt`, `report`, `open`, `lost-key` and `replay`: proof that leaves the database, and what it is good for.
 
 use std::path::{Path, PathBuf};
 
@@ -73,6 +73,20 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     reason: String,
     /// Who asks, for the audit.
+    #[arg(long)]
+    by: Option<String>,
+}
+
+/// Options of `ebb audit lost-key`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ebb audit lost-key 2026-12-17 --reason \"the volume of node b is gone\"")]
+pub(crate) struct LostKeyArgs {
+    /// The day of its period, as `ebb doctor` names it.
+    day: String,
+    /// How it is known that the key is in no directory any more; it is put on record, with who says so.
+    #[arg(long)]
+    reason: String,
+    /// Who says so, for the audit.
     #[arg(long)]
     by: Option<String>,
 }
@@ -152,6 +166,16 @@ pub(crate) async fn open(context: &Context, args: OpenArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+pub(crate) async fn lost_key(context: &Context, args: LostKeyArgs) -> Result<Outcome> {
+    let keys = context.config.audit.period_keys.as_ref().map(PeriodKeys::at);
+    let mut tx = context.begin().await?;
+    let by = context.by(args.by.as_deref());
+    retain::lost_key(&mut tx, keys.as_ref(), &args.day, &args.reason, &by).await?;
+    tx.commit().await?;
+    say!("on record: the key of period {} is lost", args.day);
+    Ok(Outcome::Done)
+}
+
 /// Needs neither configuration nor database.
 pub(crate) fn verify_receipt(args: &VerifyReceiptArgs) -> Result<Outcome> {
     let keys = TrustedKeys::load(&args.key)?;
@@ -200,12 +224,27 @@ pub(crate) async fn report(context: &Context, args: ReportArgs) -> Result<Outcom
     let mut tx = context.begin().await?;
     let report = retain::report(&mut tx, since, until, args.tenant.as_deref()).await?;
     tx.rollback().await?;
+    if report.since >= report.until {
+        return Err(Error::usage("--since is not before now"));
+    }
+    if let Some(nobody) = unknown(&report) {
+        eprintln!("note: {nobody}");
+    }
     match args.format {
         Format::Json => output::json(&report)?,
         Format::Csv => output::bytes(report.csv().as_bytes())?,
         Format::Html => output::bytes(html(&report).as_bytes())?,
     }
     Ok(if report.is_clean() { Outcome::Done } else { Outcome::Problems })
+}
+
+/// What is said about a tenant of whom nothing is on record: a report without a finding looks like a good one.
+fn unknown(report: &Report) -> Option<String> {
+    let tenant = report.tenant.as_ref().filter(|_| report.knows_nothing())?;
+    let (since, until) = (output::time(report.since), output::time(report.until));
+    Some(format!(
+        "nothing on record is about a tenant {tenant:?} from {since} to {until}; look whether it is written like that"
+    ))
 }
 
 pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<Outcome> {
@@ -335,7 +374,11 @@ fn html(report: &Report) -> String {
          <h1>Retention report</h1><p>{} to {}{}</p>{}{}{}{}{}{}{}</html>\n",
         time(report.since),
         time(report.until),
-        report.tenant.as_ref().map_or(String::new(), |tenant| format!(", tenant {}", escape(tenant))),
+        match (&report.tenant, unknown(report)) {
+            (Some(_), Some(nobody)) => format!(": {}", escape(&nobody)),
+            (Some(tenant), None) => format!(", tenant {}", escape(tenant)),
+            (None, _) => String::new(),
+        },
         table("Premature erasures", &["record", "policy", "soft-deleted", "erased", "not before"], premature.collect()),
         table(
             "Rows deleted too early",

@@ -330,4 +330,8 @@ fn audit(status: &Status) {
         let early = output::plural(audit.premature, "record");
         say!("        {early} of what was deleted before its time: ebb audit report --since 2000-01-01");
     }
+    if audit.overdue_keys > 0 {
+        let keys = output::plural(audit.overdue_keys, "period key");
+        say!("        {keys} whose day has come and that no node has destroyed: ebb doctor");
+    }
 }

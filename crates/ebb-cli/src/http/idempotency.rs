@@ -53,8 +53,8 @@ async fn carried_out_once(surface: &Surface, request: Request, next: Next) -> Re
     let caller = auth::caller(&mut parts, surface).await?;
     let body = extract::body(body).await?;
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    let parts_of = |what: &str| digest([what, caller.id.as_str(), target, &key].map(str::as_bytes));
-    let (claim, answer) = (parts_of("claim"), ClosingKey::from_bytes(parts_of("answer")));
+    let claim = digest([caller.id.as_str(), target, &key].map(str::as_bytes));
+    let answer = ClosingKey::from_bytes(digest(["answer", caller.id.as_str(), target, &key].map(str::as_bytes)));
     let once = surface.engine.once(NAMESPACE).fingerprint(Sha256::digest(&body).to_vec());
     match once.begin(&hex::encode(claim)).await? {
         Begun::First(work) => {

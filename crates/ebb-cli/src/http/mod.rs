@@ -108,7 +108,7 @@ pub(crate) fn app(surface: Surface) -> Router {
     let (api, document) = api();
     let api = api
         .layer(middleware::from_fn_with_state(surface.clone(), idempotency::once))
-        .layer(middleware::from_fn_with_state(asked::Known::of(&document), asked::known_only));
+        .layer(middleware::from_fn_with_state((surface.clone(), asked::Known::of(&document)), asked::known_only));
     Router::new()
         .merge(api)
         .merge(health::router())

@@ -97,16 +97,20 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
             }
         }
         if post && let Some(operation) = &mut item.post {
-            declare(operation, 400, "The request cannot be read");
-            declare(operation, 408, "The body took too long to arrive");
             declare(
                 operation,
                 409,
                 "A request with this Idempotency-Key is being worked on, or a rule stands in the way",
             );
-            declare(operation, 413, "The body is too large");
             declare(operation, 422, "The Idempotency-Key belongs to another request, or the request makes no sense");
             operation.parameters.get_or_insert_default().push(idempotency_key().into());
+        }
+        // Also of a body that nothing reads: what it says is refused.
+        for operation in [&mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
+            declare(operation, 400, "The request cannot be read");
+            declare(operation, 408, "The body took too long to arrive");
+            declare(operation, 413, "The body is too large");
+            declare(operation, 422, "The request makes no sense");
         }
     }
 }

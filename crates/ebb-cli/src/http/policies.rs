@@ -68,12 +68,12 @@ impl PolicyAnswer {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// At most so many; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
+    pub(super) limit: Option<i64>,
     /// `next` of the page before.
-    after: Option<String>,
+    pub(super) after: Option<String>,
 }
 
 /// A page of policies.
@@ -219,6 +219,8 @@ struct PreviewAnswer {
     /// How many of these are not due now, whoever else stops being so; when any, or more than can be counted, it takes effect
     /// only with `confirm=true`.
     due_more: Option<u64>,
+    /// How many open deletions would be due sooner, and not at once.
+    due_sooner: Option<u64>,
 }
 
 /// A key that differs.
@@ -262,7 +264,8 @@ async fn put(
         let Preview { changes, plan, due } = preview(&surface, &name, &request.spec).await?;
         let number = |number: fn(&MadeDue) -> u64| due.as_ref().map(number);
         let (due_before, due_after) = (number(|due| due.before), number(|due| due.after));
-        let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more: number(MadeDue::more) };
+        let (due_more, due_sooner) = (number(MadeDue::more), number(|due| due.sooner));
+        let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more, due_sooner };
         return Ok(Json(PutAnswer::Preview(answer)).into_response());
     }
     let expected = expected.ok_or_else(|| {

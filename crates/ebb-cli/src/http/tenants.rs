@@ -1,13 +1,15 @@
-//! `/v1/policies/{name}/tenants/{tenant}`: a tenant's own terms. Invariants: what makes subjects due takes effect only for
+//! `/v1/policies/{name}/tenants`: tenants' own terms. Invariants: what makes subjects due takes effect only for
 //! whoever says that they know; what a request does not speak of stays as it is.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use ebb::audit::Moment;
 use ebb::policy::{self, Term};
-use ebb::retain::{self, OverrideChange, TenantTerms};
+use ebb::retain::{self, Override, OverrideChange, TenantTerms};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -15,13 +17,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Surface;
-use super::auth::{Admin, By};
+use super::auth::{Admin, By, Read};
+use super::control::find;
 use super::extract::{self, Path, Query};
-use super::policies::expected;
+use super::paging;
+use super::policies::{ListQuery, expected};
 use super::problem::{Problem, Sort};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
-    OpenApiRouter::new().routes(routes!(put, remove))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, put, remove))
 }
 
 /// Which tenant of which policy.
@@ -34,6 +38,107 @@ struct Of {
     /// The tenant, as its column says.
     #[param(min_length = 1)]
     tenant: String,
+}
+
+/// What a tenant has of its own.
+#[derive(Debug, Serialize, ToSchema)]
+struct Tenant {
+    /// Whose terms they are.
+    tenant: String,
+    /// How long its subjects stay; none: as the policy says.
+    retention: Option<String>,
+    /// How long before their erasure its subjects are warned and reminded; none: as the policy says.
+    warn_before: Option<Vec<String>>,
+    /// Its words in the warning, instead of the policy's.
+    texts: BTreeMap<String, String>,
+    /// False: nothing of this tenant goes.
+    enabled: bool,
+    changed_at: Moment,
+    changed_by: String,
+}
+
+impl Tenant {
+    fn of(own: Override) -> Result<Self, Problem> {
+        let TenantTerms { retention, warn_before, texts, enabled } = own.terms()?;
+        let written = |terms: Vec<Term>| terms.iter().map(Term::to_string).collect();
+        Ok(Self {
+            retention: retention.map(|term| term.to_string()),
+            warn_before: warn_before.map(written),
+            texts,
+            enabled,
+            tenant: own.tenant,
+            changed_at: own.changed_at,
+            changed_by: own.changed_by,
+        })
+    }
+}
+
+/// A page of the tenants that have terms of their own.
+#[derive(Debug, Serialize, ToSchema)]
+struct Tenants {
+    tenants: Vec<Tenant>,
+    /// Leads to the next page.
+    next: Option<String>,
+}
+
+/// The tenants that have terms of their own
+#[utoipa::path(
+    get, path = "/v1/policies/{name}/tenants", tag = "policies",
+    params(("name" = String, Path, description = "The retain policy", min_length = 1, max_length = 100), ListQuery),
+    responses(
+        (status = 200, description = "Their terms; the ETag is the policy's", body = Tenants, headers(("etag" = String, description = "The policy's version, in quotes"))),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("read"))),
+)]
+async fn list(
+    _by: By<Read>,
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, Problem> {
+    let limit = paging::limit(query.limit)?;
+    let (version, mut own) = own_terms(&surface, &name).await?;
+    own.retain(|own| query.after.as_ref().is_none_or(|after| own.tenant > *after));
+    own.sort_unstable_by(|one, other| one.tenant.cmp(&other.tenant));
+    let more = own.len() > limit as usize;
+    own.truncate(limit as usize);
+    let next = own.last().filter(|_| more).map(|last| last.tenant.clone());
+    let tenants = own.into_iter().map(Tenant::of).collect::<Result<_, _>>()?;
+    Ok(versioned(version, Tenants { tenants, next }))
+}
+
+/// A tenant's own terms
+#[utoipa::path(
+    get, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
+    params(Of),
+    responses(
+        (status = 200, description = "Its terms; the ETag is the policy's", body = Tenant, headers(("etag" = String, description = "The policy's version, in quotes"))),
+        (status = 404, description = "There is no such policy, or the tenant has no terms of its own", body = Problem, content_type = "application/problem+json"),
+    ),
+    extensions(("x-ebb-role" = json!("read"))),
+)]
+async fn show(_by: By<Read>, State(surface): State<Surface>, Path(of): Path<Of>) -> Result<Response, Problem> {
+    let (version, own) = own_terms(&surface, &of.name).await?;
+    let Some(own) = own.into_iter().find(|own| own.tenant == of.tenant) else {
+        let detail = format!("tenant {} has no terms of its own by policy {}", of.tenant, of.name);
+        return Err(Problem::not_found(detail).hint("the policy's hold"));
+    };
+    Ok(versioned(version, Tenant::of(own)?))
+}
+
+/// The policy's version, and whoever has terms of their own by it.
+async fn own_terms(surface: &Surface, policy: &str) -> Result<(i64, Vec<Override>), Problem> {
+    let mut tx = surface.engine.database().read().await?;
+    let version = find(&mut tx, policy).await?.version;
+    let own = retain::list_overrides(&mut tx, policy).await?;
+    tx.commit().await?;
+    Ok((version, own))
+}
+
+/// An answer whose ETag is the version of the policy.
+fn versioned(version: i64, answer: impl Serialize) -> Response {
+    ([(header::ETAG, format!("\"{version}\""))], Json(answer)).into_response()
 }
 
 /// A tenant's own terms.
@@ -149,7 +254,7 @@ struct TenantAnswer {
     params(Of, ChangeQuery),
     request_body = TenantRequest,
     responses(
-        (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer),
+        (status = 200, description = "The terms hold; with dry_run, what they would mean", body = TenantAnswer, headers(("etag" = String, description = "The policy's version with it, in quotes; none with dry_run"))),
         (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Below the floor, or subjects would be due or the tenant has no rows and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
@@ -165,7 +270,7 @@ async fn put(
     Query(query): Query<ChangeQuery>,
     headers: HeaderMap,
     extract::Json(request): extract::Json<TenantRequest>,
-) -> Result<Json<TenantAnswer>, Problem> {
+) -> Result<Response, Problem> {
     if request.is_silent() {
         return Err(
             Problem::invalid("say what the tenant's terms are").hint("retention, warn_before, texts or enabled")
@@ -195,7 +300,7 @@ async fn put(
     delete, path = "/v1/policies/{name}/tenants/{tenant}", tag = "policies",
     params(Of, ChangeQuery),
     responses(
-        (status = 200, description = "The policy's terms hold again; with dry_run, what that would mean", body = TenantAnswer),
+        (status = 200, description = "The policy's terms hold again; with dry_run, what that would mean", body = TenantAnswer, headers(("etag" = String, description = "The policy's version with it, in quotes; none with dry_run"))),
         (status = 404, description = "There is no such policy, or the tenant has no terms of its own", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "Subjects would be due and nobody confirmed that", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "Somebody changed the policy meanwhile", body = Problem, content_type = "application/problem+json"),
@@ -208,7 +313,7 @@ async fn remove(
     Path(of): Path<Of>,
     Query(query): Query<ChangeQuery>,
     headers: HeaderMap,
-) -> Result<Json<TenantAnswer>, Problem> {
+) -> Result<Response, Problem> {
     change(&surface, &of, &query, &headers, |_| OverrideChange::Unset, by.name()).await
 }
 
@@ -220,7 +325,7 @@ async fn change(
     headers: &HeaderMap,
     change: impl FnOnce(TenantTerms) -> OverrideChange,
     by: &str,
-) -> Result<Json<TenantAnswer>, Problem> {
+) -> Result<Response, Problem> {
     let expected = expected(headers)?;
     let confirmed = query.confirm || query.dry_run;
     let mut tx = surface.engine.database().read().await?;
@@ -236,5 +341,9 @@ async fn change(
         true => tx.rollback().await?,
         false => tx.commit().await?,
     }
-    Ok(Json(TenantAnswer { version, due_before, due_after, dry_run: query.dry_run }))
+    let answer = TenantAnswer { version, due_before, due_after, dry_run: query.dry_run };
+    Ok(match query.dry_run {
+        true => Json(answer).into_response(),
+        false => versioned(version, answer),
+    })
 }

@@ -61,8 +61,11 @@ async fn a_policy_is_listed_shown_changed_and_its_history_told() {
     let same = shell.ok(&["--config", "pasted.toml", "apply", "--dry-run"]);
     assert!(same.contains("has what the file says"), "{same}");
 
-    let refused = shell.fails(1, &["apply", "--yes"]);
-    assert!(refused.contains("changed at runtime by bob") && refused.contains("--force"), "{refused}");
+    for refused in [shell.fails(1, &["apply", "--yes"]), shell.fails(1, &["apply", "--dry-run"])] {
+        assert!(refused.contains("changed at runtime by bob") && refused.contains("--force"), "{refused}");
+        assert!(refused.contains("every: \"30m\" -> \"1h\""), "{refused}");
+    }
+    assert!(shell.ok(&["apply", "--dry-run", "--force"]).contains("overwritten, as --force says"));
     shell.ok(&["policy", "set", "old-keys", "--unset", "mode", "--by", "carol"]);
     let history = shell.ok(&["policy", "history", "old-keys"]);
     let order: Vec<_> = ["carol", "bob", "alice"].iter().map(|who| history.find(who).unwrap()).collect();

@@ -19,6 +19,51 @@ const TABLES: &str = "
     INSERT INTO notifications SELECT n, 1, 'sent', now() - n * interval '10 days' FROM generate_series(1, 20) n";
 
 #[tokio::test]
+async fn a_change_of_terms_is_rehearsed_and_the_same_again_is_none() {
+    let db = database().await;
+    db.execute("CREATE TABLE people (id int PRIMARY KEY, tenant_id text, deleted_at timestamptz); INSERT INTO people VALUES (1, 'acme', NULL), (2, 'acme', NULL)")
+        .await;
+    let policy = "[[retain]]\nname = \"people\"\ntable = \"public.people\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n\
+                  tenant = \"tenant_id\"\ntenant_override = true\n";
+    let shell = Shell::new(&db, policy);
+    shell.ok(&["apply", "--yes"]);
+    let versions = "SELECT count(*) FROM ebb.policy_history WHERE name = 'people'";
+    let own = |more: &[&'static str]| [&["policy", "override", "people", "acme", "--retention", "120d"], more].concat();
+    let before = db.scalar::<i64>(versions).await;
+    let rehearsed = shell.json(&own(&["--dry-run", "--json"]));
+    assert_eq!(
+        (&rehearsed["dry_run"], &rehearsed["terms"]["retention"]),
+        (&true.into(), &"120d".into()),
+        "{rehearsed}"
+    );
+    assert!(shell.ok(&own(&["--dry-run"])).contains("nothing was changed"));
+    assert_eq!(db.scalar::<i64>(versions).await, before);
+    let set = shell.json(&own(&["--json"]));
+    assert_eq!((set["changed"].as_bool(), set["tenant"].as_str()), (Some(true), Some("acme")), "{set}");
+    let again = shell.ok(&own(&[]));
+    assert!(again.contains(&format!("is like that already (version {})", set["version"])), "{again}");
+    assert_eq!(shell.json(&own(&["--json"]))["changed"], false);
+    assert_eq!(db.scalar::<i64>(versions).await, before + 1);
+    let listed = shell.json(&["policy", "override", "people", "--json"]);
+    assert_eq!(listed[0]["spec"]["retention"], "120d", "{listed}");
+    shell.ok(&["policy", "override", "people", "acme", "--unset"]);
+    db.execute("SELECT ebb.delete_subject('people', '2')").await;
+    db.advance("50 days").await;
+    let rehearsed = shell.ok(&["policy", "set", "people", "grace=40d", "--dry-run"]);
+    let told = ["grace: \"90d\" -> \"40d\"", "1 more subject would be due at once", "nothing was changed"];
+    assert!(told.iter().all(|text| rehearsed.contains(text)), "{rehearsed}");
+    let rehearsed = shell.ok(&["policy", "override", "people", "acme", "--retention", "40d", "--dry-run"]);
+    assert!(rehearsed.contains("1 more subject would be due at once"), "{rehearsed}");
+    let rehearsed = shell.json(&["policy", "override", "people", "acme", "--retention", "60d", "--dry-run", "--json"]);
+    assert_eq!((&rehearsed["due_more"], &rehearsed["due_sooner"]), (&0.into(), &1.into()), "{rehearsed}");
+    let rehearsed = shell.ok(&["policy", "set", "people", "grace=60d", "--dry-run"]);
+    assert!(rehearsed.contains("1 deletion would be due sooner by it"), "{rehearsed}");
+    let sooner = shell.ok(&["policy", "set", "people", "grace=60d"]);
+    assert!(sooner.contains("1 deletion is due sooner by it"), "{sooner}");
+    assert!(!shell.ok(&["policy", "set", "people", "grace=90d"]).contains("sooner"));
+}
+
+#[tokio::test]
 async fn history_says_what_an_override_changed_and_show_who_waits() {
     let db = database().await;
     db.execute("CREATE TABLE people (id int PRIMARY KEY, tenant_id text, deleted_at timestamptz); INSERT INTO people VALUES (1, 'acme', NULL), (2, 'acme', NULL)")
@@ -244,9 +289,7 @@ async fn the_seven_policies_and_one_subject() {
     assert!(plan.contains("public.sessions (user_id) -> public.users (id): delete (ON DELETE CASCADE)"), "{plan}");
     assert!(plan.contains("public.user_profiles: its column id looks like an id of public.users"), "{plan}");
     assert!(
-        plan.contains(
-            "policy consent_records keeps its rows for 365d: those stay until then, and user_id becomes null"
-        ),
+        plan.contains("public.consent_records (user_id) -> public.users (id): anonymize (ON DELETE CASCADE)"),
         "{plan}"
     );
 
@@ -354,6 +397,13 @@ async fn assert_proven(shell: &Shell, db: &TestDatabase) {
     let report = shell.json(&["audit", "report"]);
     assert_eq!(report["premature"], serde_json::json!([]));
     assert_eq!(report["erased"][0]["subjects"], 1);
+    assert_eq!(shell.ebb(&["audit", "report", "--tenant", "acme"]).err, "");
+    let nobody = shell.ebb(&["audit", "report", "--tenant", "acne"]);
+    assert!(nobody.code == 0 && nobody.err.contains("nothing on record is about a tenant \"acne\""), "{nobody:?}");
+    for span in [&["--since", "2999-01-01"][..], &["--since", "2026-01-02", "--until", "2026-01-01"]] {
+        let wrong = shell.fails(2, &[&["audit", "report"], span].concat());
+        assert!(wrong.contains("--since is not before"), "{wrong}");
+    }
     assert!(shell.ok(&["audit", "report", "--format", "csv"]).contains(",user_accounts,public.users,1"));
     assert!(shell.ok(&["audit", "report", "--format", "html"]).contains("<h2>Premature erasures</h2><p>none</p>"));
     // The query for premature ones can find some: a forged record of an erasure after a day.
@@ -466,4 +516,34 @@ async fn a_sealed_copy_is_opened_on_the_command_line() {
     db.advance("40 days").await;
     shell.ok(&["run", "--once", "--only", "users"]);
     assert!(shell.fails(1, &open).contains("nobody can open it any more"));
+}
+
+#[tokio::test]
+async fn a_period_key_that_is_lost_is_overdue_until_somebody_says_so() {
+    let db = database().await;
+    db.execute(TABLES).await;
+    let policy = "[audit]\nsubject_key = \"file:subject.key\"\nperiod_keys = \"periods\"\n
+        [[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"
+        children = [{ table = \"consent_records\", column = \"user_id\", action = \"delete\" }]
+        snapshot = \"sealed\"\nsnapshot_for = \"30d\"\nbrake = { share = \"off\" }";
+    let shell = Shell::new(&db, policy);
+    shell.ok(&["apply", "--yes"]);
+    shell.ok(&["erase", "users", "1", "--yes"]);
+    shell.ok(&["run", "--once", "--only", "users"]);
+    let day: String = db.scalar("SELECT (until AT TIME ZONE 'UTC')::date::text FROM ebb.period_key").await;
+    let lost = ["audit", "lost-key", &day, "--reason", "the volume is gone"];
+    assert!(shell.fails(1, &lost).contains("is to be destroyed on that day"));
+    db.advance("40 days").await;
+    assert!(shell.fails(1, &lost).contains("ebb run --once destroys it"));
+    std::fs::remove_file(shell.dir.path().join("periods").join(format!("{day}.key"))).unwrap();
+    shell.ok(&["run", "--once", "--only", "users"]);
+    assert!(shell.ok(&["status"]).contains("1 period key whose day has come and that no node has destroyed"));
+    let doctor = shell.ebb(&["doctor"]).out;
+    assert!(doctor.contains(&format!("ebb audit lost-key {day} --reason")), "{doctor}");
+    shell.ok(&lost);
+    let told = shell.json(&["audit", "list", "--action", "lost_key", "--json"]).to_string();
+    assert!(told.contains("the volume is gone"), "{told}");
+    assert!(!shell.ok(&["status"]).contains("period key"));
+    assert!(shell.fails(2, &lost).contains("waits to be destroyed"));
+    assert_eq!(db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'destroy_key'").await, 0);
 }

@@ -257,6 +257,11 @@ pub(super) fn read_secret(path: &Path) -> Result<[u8; 32]> {
         return Err(Error::refused(format!("others can read or change the key {} (mode {mode:03o})", path.display()))
             .with_hint(format!("chmod 600 {}", path.display())));
     }
+    parse_secret(path)
+}
+
+/// Reads a key whoever else can: one that is about to be destroyed.
+pub(super) fn parse_secret(path: &Path) -> Result<[u8; 32]> {
     let text = fs::read_to_string(path).map_err(|error| cannot("read", path, error))?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut bytes = [0; 32];

@@ -1,7 +1,7 @@
 //! Keys of a period: files in a directory outside the database, each named after the day on which it is destroyed. What
 //! was closed with one is gone everywhere on that day, backups of the database included. Invariants: a key is on disk
 //! before anything is closed with it; whoever comes second uses the key of whoever came first; a key whose day has come
-//! is overwritten and removed under every name it has.
+//! is overwritten and removed under every name it has, and leaves a note of which key was destroyed here, written before it goes.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,12 +16,14 @@ use jiff::tz::TimeZone;
 use sha2::{Digest, Sha256};
 
 use super::Moment;
-use super::key::{cannot, random_bytes, read_or_create, read_secret, sync_directory};
+use super::key::{cannot, parse_secret, random_bytes, read_or_create, read_secret, sync_directory};
 use crate::{Error, Result};
 
 const HEADER: &str =
     "# Ebb period key (XChaCha20-Poly1305, hex). Secret: keep it out of the database and of every backup.";
 const NONCE: usize = 24;
+/// Stands between the day and the id of a key in the name of the note that it was destroyed.
+const DESTROYED: &str = ".destroyed.";
 
 /// A directory of period keys (`period_keys` of `[audit]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,50 +85,71 @@ impl PeriodKeys {
         Ok(periods)
     }
 
-    /// Destroys the keys of all periods that have ended by then. Returns those that had a key.
-    pub fn destroy_until(&self, now: Moment) -> Result<Vec<Period>> {
-        let mut destroyed = Vec::new();
-        for (period, path) in self.files()?.into_iter().filter(|(period, _)| period.end() <= now) {
-            destroy(&path).map_err(|error| cannot("destroy", &path, error))?;
-            destroyed.push(period);
+    /// Destroys the keys of all periods that have ended by then. Returns every key (period, id) that was ever destroyed in
+    /// this directory, by whatever process: an empty file keeps that in mind, which is there before the key is touched.
+    pub fn destroy_until(&self, now: Moment) -> Result<Vec<(Period, String)>> {
+        let files = self.files()?;
+        let ended: Vec<&(Period, PathBuf)> = files.iter().filter(|(period, _)| period.end() <= now).collect();
+        // All of them first: a key that has two names is gone under both as soon as one is overwritten.
+        for (period, path) in &ended {
+            let Ok(bytes) = parse_secret(path) else { continue };
+            let note = self.0.join(format!("{period}{DESTROYED}{}", PeriodKey::new(*period, bytes).key_id));
+            fs::File::create(&note).map_err(|error| cannot("write", &note, error))?;
         }
-        if !destroyed.is_empty() {
-            sync_directory(&self.0.join("any"));
+        sync_directory(&self.0.join("any"));
+        for (_, path) in &ended {
+            match destroy(path) {
+                // Another node was quicker.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                destroyed => destroyed.map_err(|error| cannot("destroy", path, error))?,
+            }
         }
+        sync_directory(&self.0.join("any"));
+        let mut destroyed: Vec<(Period, String)> = self.named(DESTROYED)?.map(|(period, id, _)| (period, id)).collect();
         destroyed.sort_unstable();
-        destroyed.dedup();
         Ok(destroyed)
     }
 
     /// Every file that holds a key, also one that a process left behind when it died while making it.
     fn files(&self) -> Result<Vec<(Period, PathBuf)>> {
-        let entries = match fs::read_dir(&self.0) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(cannot("read", &self.0, error)),
-        };
+        Ok(self.named(".key")?.map(|(period, _, path)| (period, path)).collect())
+    }
+
+    /// The files whose name is a day, this, and whatever follows. A directory that is not there is an error: keys may be
+    /// where it should be mounted.
+    fn named(&self, middle: &str) -> Result<impl Iterator<Item = (Period, String, PathBuf)>> {
+        let entries = fs::read_dir(&self.0).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => self.not_there(),
+            _ => cannot("read", &self.0, error),
+        })?;
         let mut files = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| cannot("read", &self.0, error))?;
             let name = entry.file_name();
-            let period = name.to_str().and_then(|name| name.split_once(".key")).and_then(|(day, _)| day.parse().ok());
-            files.extend(period.map(|day| (Period(day), entry.path())));
+            let parts = name.to_str().and_then(|name| name.split_once(middle));
+            let parts = parts.and_then(|(day, rest)| Some((Period(day.parse().ok()?), rest.to_owned())));
+            files.extend(parts.map(|(period, rest)| (period, rest, entry.path())));
         }
-        Ok(files)
+        Ok(files.into_iter())
     }
 
     fn path(&self, period: Period) -> PathBuf {
         self.0.join(format!("{period}.key"))
     }
 
+    fn about(&self, what: &str) -> String {
+        format!("the directory of period keys, {}, {what}", self.0.display())
+    }
+
+    fn not_there(&self) -> Error {
+        Error::refused(self.about("is not there")).with_hint("`ebb apply` creates it; a volume has to be mounted first")
+    }
+
     fn usable(&self) -> Result<()> {
-        let about = |what: &str| format!("the directory of period keys, {}, {what}", self.0.display());
+        let about = |what: &str| self.about(what);
         let metadata = match fs::metadata(&self.0) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Error::refused(about("is not there"))
-                    .with_hint("`ebb apply` creates it; a volume has to be mounted first"));
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.not_there()),
             Err(error) => return Err(cannot("read", &self.0, error)),
         };
         let mode = metadata.permissions().mode() & 0o777;
@@ -284,10 +307,24 @@ mod tests {
 
         let at = |text: &str| Moment::from(text.parse::<jiff::Timestamp>().unwrap());
         assert_eq!(keys.destroy_until(at("2026-12-16T23:59:59.999999Z")).unwrap(), []);
-        assert_eq!(keys.destroy_until(at("2026-12-17T00:00:00Z")).unwrap(), [period("2026-12-17")]);
+        // Whoever could read it besides: it goes all the same.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let destroyed = [(period("2026-12-17"), made.key_id().to_owned())];
+        assert_eq!(keys.destroy_until(at("2026-12-17T00:00:00Z")).unwrap(), destroyed);
+        assert_eq!(keys.destroy_until(at("2026-12-17T00:00:00Z")).unwrap(), destroyed, "it is kept in mind");
         assert_eq!(keys.periods().unwrap(), [period("2026-12-18")]);
-        assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 2);
+        let note = format!("2026-12-17.destroyed.{}", made.key_id());
+        let names = fs::read_dir(&dir.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names: std::collections::BTreeSet<String> = names.collect();
+        assert_eq!(names, [note.as_str(), "2026-12-18.key", "README"].map(str::to_owned).into());
         assert!(keys.load(period("2026-12-17")).unwrap_err().is_refused());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_has_destroyed_nothing() {
+        let keys = PeriodKeys::at(Dir::new().0.clone());
+        let refused = keys.destroy_until(Moment::INFINITY).unwrap_err();
+        assert!(refused.is_refused() && refused.hint().unwrap().contains("mounted"), "{refused}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use super::store::{self, Unfinished};
 use super::{Finding, Fix, unable};
 use crate::pg::catalog;
-use crate::policy::{Kind, Policy, Stored};
+use crate::policy::{Kind, Partition, Policy, Stored};
 use crate::words::{plural, there_are};
 use crate::{Engine, Result, partition};
 
@@ -30,10 +30,30 @@ pub(super) async fn partitions(engine: &Engine, stored: &[Stored]) -> Result<Vec
         }
     }
     let mut tx = engine.database().read().await?;
-    let unfinished = store::unfinished(&mut tx).await?;
+    let (unfinished, out) = (store::unfinished(&mut tx).await?, store::out(&mut tx).await?);
     tx.commit().await?;
     findings.extend(unfinished.iter().map(begun));
+    findings.extend(out.into_iter().filter_map(|(policy, partition, table)| {
+        let named = stored.iter().find(|one| one.name == policy && one.kind != Kind::Partition)?;
+        (!drops_partitions(named)).then(|| {
+            let text = format!(
+                "{partition} was taken out of {table} to be dropped, and its policy drops no partitions any more: its rows stay"
+            );
+            let fix = "attach it again (ALTER TABLE … ATTACH PARTITION), and its rows go one by one; or drop it";
+            Finding::fail("partitions", Some(&policy), text).fix(Fix::advice(fix))
+        })
+    }));
     Ok(findings)
+}
+
+/// Whether a policy over rows lets partitions go as a whole.
+fn drops_partitions(stored: &Stored) -> bool {
+    let by_rows = match stored.policy() {
+        Ok(Policy::Expire(expire)) => Some(expire),
+        Ok(Policy::Retain(retain)) => retain.as_expire(retain.retention(), None),
+        _ => None,
+    };
+    stored.is_active() && by_rows.is_some_and(|expire| Partition::of_expire(&expire).is_some())
 }
 
 /// A guard that gives keys free while their rows are kept: it does not follow the policy.

@@ -149,6 +149,11 @@ pub(super) struct Unfinished {
     pub(super) near: bool,
 }
 
+/// Partitions that were taken out to be dropped: by which policy, and of which table.
+pub(super) async fn out(connection: &mut PgConnection) -> Result<Vec<(String, String, String)>> {
+    Ok(sql!("out" as (String, String, String)).fetch_all(connection).await?)
+}
+
 pub(super) async fn unfinished(connection: &mut PgConnection) -> Result<Vec<Unfinished>> {
     Ok(sql!("unfinished" as Unfinished).fetch_all(connection).await?)
 }

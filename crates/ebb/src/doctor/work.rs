@@ -187,12 +187,8 @@ pub(super) async fn audit(engine: &Engine) -> Result<Vec<Finding>> {
     let unsealed = audit::unsealed(&mut tx, MANY_UNSEALED).await?;
     let blocker = audit::blocker(&mut tx).await?;
     let mut findings = Vec::new();
-    if let Some(keys) = engine.keys().period() {
-        for (about, evidence) in retain::key_trouble(&mut tx, &keys).await? {
-            let fix =
-                "every node needs the same directory of period keys; what was closed with a lost key stays closed";
-            findings.push(Finding::fail("audit", Some(&about), evidence).fix(Fix::advice(fix)));
-        }
+    for found in retain::key_trouble(&mut tx, engine.keys().period().as_ref()).await? {
+        findings.push(Finding::fail("audit", Some(&found.about), found.evidence).fix(Fix::advice(found.fix)));
     }
     findings.extend(subject_key(engine, &mut tx).await?);
     findings.extend(unpublished(engine, &mut tx).await?);

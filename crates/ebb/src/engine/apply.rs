@@ -6,8 +6,17 @@ use sqlx::PgConnection;
 
 use super::Engine;
 use crate::policy::{self, Change, Kind, Policy, Resources, Spec, Stored, Wanted};
-use crate::retain::{self, Approval, Asked, Consent};
+use crate::retain::{self, Approval, Asked, Consent, MadeDue};
 use crate::{Error, Result, gate, pg, resources, schedule};
+
+/// What a change at runtime came to, or would.
+#[derive(Debug)]
+pub struct Changed {
+    /// The policy as it is with it.
+    pub policy: Stored,
+    /// What it makes due, of a retain policy that erases.
+    pub made_due: Option<MadeDue>,
+}
 
 impl Engine {
     /// Checks every wanted policy against the catalog and stores the difference, all or nothing.
@@ -48,7 +57,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_takes_along(&mut tx, &stored).await?;
+        gate::none_takes_along(&mut tx, &stored, None).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -72,12 +81,24 @@ impl Engine {
 
     /// The same with what somebody has agreed to.
     pub async fn set_policy_with(&self, name: &str, changes: &Spec, by: &str, consent: &Consent) -> Result<i64> {
+        Ok(self.change_keys(name, changes, by, consent, false).await?.policy.version)
+    }
+
+    /// The same, and what it comes to; a rehearsal refuses what would be refused, and changes nothing.
+    pub async fn change_keys(
+        &self,
+        name: &str,
+        changes: &Spec,
+        by: &str,
+        consent: &Consent,
+        rehearse: bool,
+    ) -> Result<Changed> {
         let merged = |stored: &Stored| {
             let mut spec = stored.spec.clone();
             merge(&mut spec, changes);
             if changes.contains_key("enabled") { spec } else { as_switched(stored, spec) }
         };
-        self.change_policy(name, None, merged, &Asked { by, consent, admin: false }).await
+        self.change_policy(name, None, merged, &Asked { by, consent, admin: false }, rehearse).await
     }
 
     /// Replaces the keys of one policy at runtime, for somebody who has shown to be an administrator. The error is
@@ -88,7 +109,8 @@ impl Engine {
             true => spec.clone(),
             false => as_switched(stored, spec.clone()),
         };
-        self.change_policy(name, Some(expected), spec, &Asked { by, consent, admin: true }).await
+        let asked = Asked { by, consent, admin: true };
+        Ok(self.change_policy(name, Some(expected), spec, &asked, false).await?.policy.version)
     }
 
     async fn change_policy(
@@ -97,7 +119,8 @@ impl Engine {
         expected: Option<i64>,
         spec: impl FnOnce(&Stored) -> Spec,
         asked: &Asked<'_>,
-    ) -> Result<i64> {
+        rehearse: bool,
+    ) -> Result<Changed> {
         let mut tx = self.database.read().await?;
         policy::store::lock(&mut tx).await?;
         let stored = match policy::store::find(&mut tx, name).await {
@@ -114,10 +137,10 @@ impl Engine {
         let changed = Policy::parse(stored.kind, &stored.name, &spec)
             .map_err(|errors| Error::from(errors).context(format!("policy {}", stored.name)))?;
         if spec == stored.spec && stored.is_active() == changed.enabled() {
-            return Ok(stored.version);
+            return Ok(Changed { policy: stored, made_due: None });
         }
         self.check(&mut tx, &changed, None).await?;
-        asked.covers(&mut tx, &changed, None).await?;
+        let made_due = asked.covers(&mut tx, &changed, None).await?;
         let approval = match &changed {
             Policy::Retain(changed) => retain::at_runtime(&mut tx, &stored, changed).await?,
             _ => Approval::Given,
@@ -131,7 +154,7 @@ impl Engine {
             source: policy::store::Source::Runtime,
             by: asked.by,
         };
-        let version = policy::store::put(&mut tx, put).await?;
+        policy::store::put(&mut tx, put).await?;
         if let Policy::Once(namespace) = &changed {
             let (ttl, lock) = (namespace.ttl.to_interval(), namespace.lock.to_interval());
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
@@ -146,9 +169,13 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_takes_along(&mut tx, &stored).await?;
-        tx.commit().await?;
-        Ok(version)
+        gate::none_takes_along(&mut tx, &stored, Some(name)).await?;
+        let policy = policy::store::find(&mut tx, name).await?;
+        match rehearse {
+            true => tx.rollback().await?,
+            false => tx.commit().await?,
+        }
+        Ok(Changed { policy, made_due })
     }
 
     async fn register(&self, connection: &mut PgConnection, policy: &Resources) -> Result<()> {

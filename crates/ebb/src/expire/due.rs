@@ -210,12 +210,28 @@ impl Age {
     fn before(&self, moment: &str, zone: &str) -> String {
         match &self.months {
             None => format!("({moment} - {})", self.rest),
-            // An hour that comes twice is taken as the first, which is never too late a cutoff.
+            // An hour that comes twice is taken as the first, which is never too late a cutoff, and while it comes for the first
+            // time nothing is over that ends in it. One that is left out begins when it would have: neither do rows after it
+            // count as before it, nor is over what ends in it.
             Some(months) => {
-                let local = format!("(({moment} AT TIME ZONE {zone}) - {months})");
+                let local = |instant: &str| format!("{instant} AT TIME ZONE {zone}");
+                let ahead = |one: &str, other: &str| format!("GREATEST({one} - {other}, interval '0')");
                 let hours = "interval '3 hours'";
-                let early = format!("((({local} - {hours}) AT TIME ZONE {zone}) + {hours})");
-                format!("(LEAST({local} AT TIME ZONE {zone}, {early}) - {})", self.rest)
+                let first = |time: &str| {
+                    let earlier = format!("({time} - {hours})");
+                    format!("LEAST({}, ({}) + {hours})", local(time), local(&earlier))
+                };
+                format!(
+                    "(SELECT c.at - {skipped} - {rest} FROM (SELECT {moment} AS now) AS m \
+                     CROSS JOIN LATERAL (SELECT m.now - {twice} AS at) AS k \
+                     CROSS JOIN LATERAL (SELECT {here} - {months} AS at) AS l \
+                     CROSS JOIN LATERAL (SELECT {there} AS at) AS c)",
+                    skipped = ahead(&format!("({})", local("c.at")), "l.at"),
+                    rest = self.rest,
+                    twice = ahead(&format!("({})", local(&local("m.now"))), "m.now"),
+                    here = first("k.at"),
+                    there = first("l.at"),
+                )
             }
         }
     }

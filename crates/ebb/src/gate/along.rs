@@ -1,11 +1,11 @@
 //! What goes along with the rows that a sweep deletes, because a foreign key says ON DELETE CASCADE: the server takes it, uncounted,
-//! and asks nobody. Invariant: nothing goes like that which a hold, a floor or a longer term of its own may keep; such a sweep
-//! is refused by name, when it is stored and before each run.
+//! and asks nobody. Invariant: nothing goes like that which a hold, a floor or a term of its own may keep, and a row below may be
+//! younger than the one above whatever their terms are; such a sweep is refused by name, when it is stored and before each run.
 
 use sqlx::PgConnection;
 
 use super::{Whole, store, taken_from, whole};
-use crate::policy::{self, Action, Policy, Retain, RetainForm, Stored, Term};
+use crate::policy::{self, Action, Mode, Policy, Retain, Stored, Term};
 use crate::{Error, Result};
 
 /// A policy whose deletions would take rows along that somebody keeps.
@@ -22,10 +22,12 @@ pub(crate) struct Along {
 
 #[derive(Debug, Clone, Copy)]
 enum Keeps {
-    /// They belong to subjects, who may be on hold.
-    Subjects,
+    /// They belong to subjects, who may be on hold; those of the swept table itself.
+    Subjects {
+        own: bool,
+    },
     Floor(Term),
-    Longer(Term),
+    Term(Term),
 }
 
 impl std::fmt::Display for Along {
@@ -36,14 +38,14 @@ impl std::fmt::Display for Along {
             false => write!(f, "deleting rows of {table} takes rows of {along} along by ON DELETE CASCADE: ")?,
         }
         match self.keeps {
-            Keeps::Subjects => {
+            Keeps::Subjects { .. } => {
                 write!(
                     f,
                     "those belong to subjects of policy {keeper}, and neither a hold nor a floor of theirs would count"
                 )
             }
             Keeps::Floor(floor) => write!(f, "policy {keeper} keeps those, and its floor {floor} would not hold"),
-            Keeps::Longer(term) => write!(f, "policy {keeper} keeps those for {term} by a time of their own"),
+            Keeps::Term(term) => write!(f, "policy {keeper} keeps those for {term} by a time of their own"),
         }
     }
 }
@@ -57,28 +59,39 @@ impl Along {
             false => format!("let the foreign keys between {table} and {along} restrict (ON DELETE NO ACTION)"),
         };
         match keeps {
-            Keeps::Subjects => format!(
+            Keeps::Subjects { own: true } => format!(
+                "{between}; or soft-delete such rows, so that policy {keeper} erases each with all that is its own"
+            ),
+            Keeps::Subjects { own: false } => format!(
                 "{between}, so that its rows go after the subjects; or make {table} a [[retain]] policy with deleted_at"
             ),
-            Keeps::Floor(_) => format!("{between}, so that its rows go after those that policy {keeper} keeps"),
-            Keeps::Longer(term) => format!(
-                "{between}, so that its rows go after those that policy {keeper} keeps; or keep rows of {table} for {term} as well"
-            ),
+            Keeps::Floor(_) | Keeps::Term(_) => {
+                format!("{between}, so that its rows go after those that policy {keeper} keeps")
+            }
         }
+    }
+
+    fn is_about(&self, policy: &str) -> bool {
+        self.policy == policy || self.keeper == policy
     }
 
     fn into_error(self) -> Error {
         let fix = self.fix();
-        Error::config(self.to_string()).with_hint(fix)
+        Error::config(format!("policy {}: {self}", self.policy)).with_hint(fix)
     }
 }
 
-/// Refuses policies whose deletions would take rows along that somebody keeps.
-pub(crate) async fn none_takes_along(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
-    let enabled = stored.iter().filter(|stored| stored.enabled);
-    let policies: Vec<Policy> = enabled.filter_map(|stored| stored.policy().ok()).collect();
-    let found = takes_along(connection, &policies, &policies, true).await?;
-    found.into_iter().next().map_or(Ok(()), |along| Err(along.into_error()))
+/// Refuses policies whose deletions would take rows along that somebody keeps; where one alone was `changed`, those that it has a part
+/// in.
+pub(crate) async fn none_takes_along(
+    connection: &mut PgConnection,
+    stored: &[Stored],
+    changed: Option<&str>,
+) -> Result<()> {
+    let policies = enabled(stored);
+    let mut found = takes_along(connection, &policies, &policies, true).await?.into_iter();
+    let first = found.find(|along| changed.is_none_or(|changed| along.is_about(changed)));
+    first.map_or(Ok(()), |along| Err(along.into_error()))
 }
 
 /// The same for one that is about to delete rows of its table: a key or a policy may have come since.
@@ -86,12 +99,23 @@ pub(crate) async fn takes_nothing_along(connection: &mut PgConnection, stored: &
     if store::cascades(connection, &[table]).await?.is_empty() {
         return Ok(());
     }
-    let all = policy::store::all(connection).await?;
-    let enabled: Vec<Policy> =
-        all.iter().filter(|other| other.enabled).filter_map(|other| other.policy().ok()).collect();
     let own: Vec<Policy> = stored.policy().ok().into_iter().collect();
-    let found = takes_along(connection, &own, &enabled, true).await?;
+    let all = policy::store::all(connection).await?;
+    let found = takes_along(connection, &own, &enabled(&all), true).await?;
     found.into_iter().next().map_or(Ok(()), |along| Err(along.into_error()))
+}
+
+fn enabled(stored: &[Stored]) -> Vec<Policy> {
+    stored.iter().filter(|stored| stored.enabled).filter_map(|stored| stored.policy().ok()).collect()
+}
+
+/// A policy that only observes takes nothing along.
+fn acts(policy: &Policy) -> bool {
+    match policy {
+        Policy::Expire(expire) => expire.mode == Mode::Enforce,
+        Policy::Retain(retain) => retain.mode == Mode::Enforce,
+        _ => true,
+    }
 }
 
 /// What these policies would take along of subjects, where there are any yet, and of rows that others of `among` keep.
@@ -101,7 +125,7 @@ pub(crate) async fn takes_along(
     among: &[Policy],
     installed: bool,
 ) -> Result<Vec<Along>> {
-    let one_by_one = policies.iter().filter(|policy| policy.enabled() && shortest(policy).is_some());
+    let one_by_one = policies.iter().filter(|policy| policy.enabled() && acts(policy) && deletes_rows(policy));
     let swept = one_by_one.filter_map(|policy| Some((policy, taken_from(policy)?)));
     let swept: Vec<(&Policy, Whole)> = whole(connection, swept.collect()).await?;
     let kept = among.iter().filter_map(kept_by_age).map(|kept| (kept, kept.table.clone()));
@@ -109,6 +133,9 @@ pub(crate) async fn takes_along(
     let oids: Vec<u32> = swept.iter().map(|(_, table)| table.oid).collect();
     let cascades = store::cascades(connection, &oids).await?;
     let spills = if installed && !cascades.is_empty() { store::spills(connection, &oids).await? } else { Vec::new() };
+    let subjects = among.iter().filter_map(kept_as_subjects).map(|kept| (kept.name.as_str(), kept.table.clone()));
+    let subjects: Vec<(&str, Whole)> =
+        if spills.is_empty() { Vec::new() } else { whole(connection, subjects.collect()).await? };
     let mut found = Vec::new();
     for (policy, table) in &swept {
         let label = table.relation.label();
@@ -120,10 +147,13 @@ pub(crate) async fn takes_along(
             keeps,
         };
         let of_subjects = spills.iter().filter(|(top, ..)| *top == label);
-        found.extend(of_subjects.map(|(_, relation, keeper)| along(relation, keeper, Keeps::Subjects)));
+        let own = |keeper: &str| subjects.iter().any(|(name, root)| *name == keeper && root.oid == table.oid);
+        found.extend(
+            of_subjects.map(|(_, relation, keeper)| along(relation, keeper, Keeps::Subjects { own: own(keeper) })),
+        );
         for (keeper, of) in kept.iter().filter(|(_, of)| cascades.contains(&(table.oid, of.oid))) {
-            let keeps = keeps(policy, keeper);
-            found.extend(keeps.map(|keeps| along(&of.relation.label(), keeper.name.as_str(), keeps)));
+            let keeps = keeper.floor.map_or_else(|| Keeps::Term(keeper.retention()), Keeps::Floor);
+            found.push(along(&of.relation.label(), keeper.name.as_str(), keeps));
         }
     }
     Ok(found)
@@ -137,30 +167,19 @@ fn kept_by_age(policy: &Policy) -> Option<&Retain> {
     }
 }
 
-/// How a policy keeps rows that another one would take along, because theirs is another time: a floor always does, a term where it
-/// is the longer one, or a tenant's may be.
-fn keeps(policy: &Policy, keeper: &Retain) -> Option<Keeps> {
-    let shortest = shortest(policy)?;
-    if let Some(floor) = keeper.floor {
-        return Some(Keeps::Floor(floor));
+fn kept_as_subjects(policy: &Policy) -> Option<&Retain> {
+    match policy {
+        Policy::Retain(retain) if retain.subjects().is_some() => Some(retain),
+        _ => None,
     }
-    let is_itself = matches!(policy, Policy::Retain(retain) if retain.name == keeper.name);
-    let longer = keeper.tenant_override || !shortest.never_shorter(&keeper.retention());
-    (longer && !is_itself).then(|| Keeps::Longer(keeper.retention()))
 }
 
-/// The shortest that a policy which deletes rows one by one leaves one after its time. A partition goes as a whole, and the server
-/// lets none go that rows of others refer to.
-fn shortest(policy: &Policy) -> Option<Term> {
+/// Whether a policy deletes rows one by one. A partition goes as a whole, and the server lets none go that rows of others refer to;
+/// who erases subjects relies on no CASCADE.
+fn deletes_rows(policy: &Policy) -> bool {
     match policy {
-        Policy::Expire(expire) if expire.action == Action::Delete => {
-            Some(expire.older_than.unwrap_or(Term::seconds(0)))
-        }
-        Policy::Retain(retain) => match &retain.form {
-            RetainForm::Direct(_) if retain.tenant_override => Some(retain.floor.unwrap_or(Term::seconds(0))),
-            RetainForm::Direct(direct) => Some(direct.older_than),
-            RetainForm::Subjects(_) => None,
-        },
-        _ => None,
+        Policy::Expire(expire) => expire.action == Action::Delete,
+        Policy::Retain(retain) => retain.subjects().is_none(),
+        _ => false,
     }
 }

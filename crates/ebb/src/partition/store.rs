@@ -318,7 +318,7 @@ pub(crate) async fn lock_and_look(
          SELECT CASE WHEN size.counted THEN (SELECT count(*) FROM {partition})
                 ELSE (SELECT GREATEST(reltuples, 0)::int8 FROM pg_class WHERE oid = {relation}::regclass) END AS rows,
                 size.counted, edges.oldest, edges.newest, ebb.now() AS as_of,
-                COALESCE(edges.newest <= ebb.now() - $3::interval, true) AS due, COALESCE(edges.inside, true) AS inside
+                COALESCE(ebb.is_over(edges.newest, $3::interval, $2), true) AS due, COALESCE(edges.inside, true) AS inside
          FROM edges, size",
         edge("ASC"),
         edge("DESC")

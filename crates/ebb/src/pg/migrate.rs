@@ -77,6 +77,9 @@ const MIGRATIONS: &[Migration] = migrations![
     49 "0049_private",
     50 "0050_review",
     51 "0051_replay",
+    52 "0052_calendar",
+    53 "0053_identity",
+    54 "0054_echo",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -5,16 +5,28 @@
 
 use super::Ident;
 
-/// The schema that has the operators which compare values of a type, and by which collation they do where both sides have one.
+/// The schema that has the operators which compare values of a type, as values of which other type they do where both sides have to be
+/// made one, and by which collation where both have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operators {
     schema: Ident,
+    cast: Option<String>,
     collation: Option<String>,
 }
 
 impl Operators {
     pub(crate) fn of(schema: impl Into<String>) -> Self {
-        Self { schema: Ident::new(schema), collation: None }
+        Self { schema: Ident::new(schema), cast: None, collation: None }
+    }
+
+    /// The same over values that are made ones of another type first, as SQL names it.
+    pub(crate) fn over(self, cast: Option<String>) -> Self {
+        Self { cast, ..self }
+    }
+
+    /// The type that values are made ones of, where they are.
+    pub(crate) fn cast(&self) -> Option<&str> {
+        self.cast.as_deref()
     }
 
     /// The same by a collation, as SQL names it.
@@ -44,8 +56,20 @@ impl Operators {
 
     /// That two values are the same.
     pub(crate) fn same(&self, one: &str, other: &str) -> String {
+        let cast = self.cast.as_ref().map_or_else(String::new, |cast| format!("::{cast}"));
+        self.equal(one, &format!("{other}{cast}"))
+    }
+
+    /// That a value is one of an array.
+    pub(crate) fn any(&self, one: &str, array: &str) -> String {
+        let cast = self.cast.as_ref().map_or_else(String::new, |cast| format!("::{cast}[]"));
+        self.equal(one, &format!("ANY ({array}{cast})"))
+    }
+
+    fn equal(&self, one: &str, other: &str) -> String {
+        let cast = self.cast.as_ref().map_or_else(String::new, |cast| format!("::{cast}"));
         let by = self.collation.as_ref().map_or_else(String::new, |collation| format!(" COLLATE {collation}"));
-        format!("{one}{by} {} {other}", self.sign("="))
+        format!("{one}{cast}{by} {} {other}", self.sign("="))
     }
 }
 

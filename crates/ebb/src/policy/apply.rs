@@ -107,6 +107,13 @@ fn keys_that_differ(before: &Spec, after: &Spec) -> Vec<(String, Option<Value>, 
         .collect()
 }
 
+/// Refuses to overwrite what was changed at runtime.
+pub fn overwrites_nothing(changes: &[Change]) -> Result<()> {
+    let Some((name, who)) = changes.iter().find_map(|c| Some((&c.name, c.overwrites.as_ref()?))) else { return Ok(()) };
+    Err(Error::refused(format!("policy {name} was changed at runtime by {who} since it was applied"))
+        .with_hint("take the change into the file (`ebb policy show` prints it), or overwrite it with --force"))
+}
+
 /// Makes the database's policies those of the file. The caller has validated every one against the catalog in this
 /// transaction and commits it.
 pub(crate) async fn apply(
@@ -118,9 +125,8 @@ pub(crate) async fn apply(
     store::lock(connection).await?;
     let stored = store::all(connection).await?;
     let changes = difference(wanted, &stored);
-    if !force && let Some((name, who)) = changes.iter().find_map(|c| Some((&c.name, c.overwrites.as_ref()?))) {
-        return Err(Error::refused(format!("policy {name} was changed at runtime by {who} since it was applied"))
-            .with_hint("take the change into the file (`ebb policy show` prints it), or overwrite it with --force"));
+    if !force {
+        overwrites_nothing(&changes)?;
     }
     for change in &changes {
         let want = wanted.iter().find(|want| want.kind == change.kind && want.name == change.name);

@@ -27,7 +27,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-pub use apply::{Change, ChangeAction, Wanted, difference};
+pub use apply::{Change, ChangeAction, Wanted, difference, overwrites_nothing};
 pub use cadence::{At, Cadence, Window, Zone};
 pub use cron::Cron;
 pub use driver::{Driver, Kafka, Nats, Smtp, SmtpTls, Webhook};

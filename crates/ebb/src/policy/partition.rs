@@ -179,9 +179,13 @@ impl Partition {
         })
     }
 
-    /// What an expire policy means for whole partitions, where it means anything: every row goes by its age alone.
+    /// What an expire policy means for whole partitions, where it means anything: every row goes by its age alone, and by one term. Of
+    /// two, which is the longer depends on the month.
     pub(crate) fn of_expire(expire: &Expire) -> Option<Self> {
-        let by_age = expire.filter.is_none() && expire.action == Action::Delete && expire.audit == AuditDetail::Batch;
+        let by_age = expire.filter.is_none()
+            && expire.floor.is_none()
+            && expire.action == Action::Delete
+            && expire.audit == AuditDetail::Batch;
         by_age.then(|| Self {
             name: expire.name.clone(),
             description: expire.description.clone(),

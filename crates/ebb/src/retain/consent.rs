@@ -36,6 +36,8 @@ pub struct MadeDue {
     pub after: u64,
     /// How many of them are not due now: as many as differ, or more where others stop being due.
     pub more: u64,
+    /// How many open deletions are due sooner by it, and not at once.
+    pub sooner: u64,
     /// There are more soft deletes that nobody has marked yet than could be counted: more may be due than is said.
     pub uncounted: bool,
     /// Tenants who have terms of their own by a policy that this one replaces, and none by this one.
@@ -46,7 +48,7 @@ impl MadeDue {
     /// Of a change by which nobody stops being due where anybody becomes it.
     pub(super) fn new(policy: &str, what: &'static str, (before, after): (u64, u64)) -> Self {
         let more = after.saturating_sub(before);
-        Self { policy: policy.to_owned(), what, before, after, more, uncounted: false, tenants: 0 }
+        Self { policy: policy.to_owned(), what, before, after, more, sooner: 0, uncounted: false, tenants: 0 }
     }
 
     /// How many more.
@@ -192,6 +194,7 @@ async fn due_beyond(connection: &mut PgConnection, before: &Retain, wanted: &Ret
     let already = unmarked_among(connection, before, &then.ids).await?;
     let mut due = MadeDue::new(name, "subjects", (marked.now + now.count(), marked.then + then.count()));
     due.more = marked.more + then.count().saturating_sub(already.len() as u64);
+    due.sooner = marked.sooner;
     due.uncounted = then.more || marked.subjects.len() as u64 >= COUNTED;
     if lets_go {
         let both = [marked.subjects, already].concat();
@@ -251,6 +254,8 @@ struct Marked {
     then: u64,
     /// Those that are then and are not now.
     more: u64,
+    /// Those that are sooner, and not now.
+    sooner: u64,
     /// Subjects who are due then: those who are now, too, or of a policy by which nobody is all.
     subjects: Vec<String>,
 }
@@ -263,10 +268,10 @@ async fn marked(connection: &mut PgConnection, wanted: &Retain, is_followed: boo
     let proceeds = warning.is_some_and(|warning| warning.on_undeliverable == Undeliverable::Proceed);
     let (warns, own) = ((warning.is_some(), proceeds), (wanted.tenant_override, wanted.zone.name()));
     let whom = (is_followed, named);
-    let DueIf { now, would_be, more, subjects } =
+    let DueIf { now, would_be, more, sooner, subjects } =
         store::due_if(connection, wanted.name.as_str(), terms, warns, own, whom).await?;
     let (now, then, more) = (now.unsigned_abs(), would_be.unsigned_abs(), more.unsigned_abs());
-    Ok(Marked { now, then, more, subjects })
+    Ok(Marked { now, then, more, sooner: sooner.unsigned_abs(), subjects })
 }
 
 /// How many subjects a policy has due by its terms, marked and not, and whether there may be more than could be counted.
@@ -384,15 +389,15 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Refuses a change that nobody has agreed to. `all` is what the same file wants besides.
+    /// Refuses a change that nobody has agreed to; otherwise what it makes due. `all` is what the same file wants besides.
     pub(crate) async fn covers(
         &self,
         connection: &mut PgConnection,
         wanted: &Policy,
         all: Option<&[Wanted]>,
-    ) -> Result<()> {
+    ) -> Result<Option<MadeDue>> {
         self.covers_others(connection, wanted, all).await?;
-        let Policy::Retain(wanted) = wanted else { return Ok(()) };
+        let Policy::Retain(wanted) = wanted else { return Ok(None) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
         match named.and_then(floor::parsed) {
@@ -407,10 +412,9 @@ impl Asked<'_> {
                 }
             }
         }
-        match made_due(connection, wanted, all).await? {
-            Some(due) => due.agreed(self.consent.confirmed),
-            None => Ok(()),
-        }
+        let due = made_due(connection, wanted, all).await?;
+        due.iter().try_for_each(|due| due.agreed(self.consent.confirmed))?;
+        Ok(due)
     }
 
     /// Rows that another policy promises to keep go below its floor only for a reason. What was so before was agreed to.

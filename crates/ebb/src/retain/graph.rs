@@ -25,6 +25,8 @@ pub(crate) struct GraphTable {
     pub(crate) inherited: bool,
     pub(crate) columns: Vec<GraphColumn>,
     pub(crate) delete_triggers: Vec<String>,
+    /// Leaves whose changes are published and whose rows nothing tells apart.
+    pub(crate) nameless: Vec<String>,
     /// Rules that make something else of a deletion or a change.
     pub(crate) rules: Vec<String>,
     /// A trigger may keep a row as it is that is to be changed, or make it so again.
@@ -54,7 +56,7 @@ pub(crate) struct GraphColumn {
     pub(crate) wanted: bool,
     pub(crate) operators: Operators,
     pub(crate) collation: Collation,
-    /// It is generated, or of a domain that does not allow null: nobody can set it to null, whatever the table says.
+    /// It is generated, or of a domain that does not allow null, or a CHECK says so: nobody can set it to null, whatever the table says.
     pub(crate) fixed: bool,
     /// How many foreign keys of its table it is part of.
     pub(crate) in_keys: i32,
@@ -152,6 +154,8 @@ pub(crate) struct ForeignKey {
     pub(crate) parent: u32,
     pub(crate) child_columns: Vec<String>,
     pub(crate) parent_columns: Vec<String>,
+    /// By what the server compares each pair of its columns.
+    pub(crate) operators: Vec<Operators>,
     /// The columns that are emptied to end it: those that ON DELETE SET NULL names, or all.
     pub(crate) set_columns: Vec<String>,
     pub(crate) on_delete: OnDelete,
@@ -212,6 +216,11 @@ impl GraphTable {
         keys.first().map(|index| index.columns.clone())
     }
 
+    /// Its primary key holds at the end of a transaction only.
+    pub(crate) fn defers_its_key(&self) -> bool {
+        self.leaves.iter().flat_map(|leaf| &leaf.indexes).any(|index| index.primary && !index.unique)
+    }
+
     /// Whether the columns alone tell rows apart.
     pub(crate) fn is_unique(&self, columns: &[String]) -> bool {
         !self.leaves.is_empty()
@@ -226,10 +235,15 @@ impl GraphTable {
             })
     }
 
-    /// The leaves that are too large to be walked for these columns, and why no index serves.
+    /// The leaves that are too large to be walked.
+    pub(crate) fn large(&self) -> impl Iterator<Item = &GraphLeaf> {
+        self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES)
+    }
+
+    /// Those of them that no index leads to by these columns, and why.
     pub(crate) fn unindexed(&self, columns: Compared<'_>) -> Vec<(&GraphLeaf, Unserved)> {
-        let large = self.leaves.iter().filter(|leaf| leaf.bytes > LARGE_BYTES && !leaf.leads_by(columns));
-        large.map(|leaf| (leaf, leaf.unserved(columns))).collect()
+        let unindexed = self.large().filter(|leaf| !leaf.leads_by(columns));
+        unindexed.map(|leaf| (leaf, leaf.unserved(columns))).collect()
     }
 
     /// The leaves that will be too large for that before long.
@@ -340,6 +354,7 @@ impl From<store::TableRow> for GraphTable {
             inherited: row.inherited,
             columns: columns.collect(),
             delete_triggers: row.delete_triggers,
+            nameless: row.nameless,
             rules: row.rules,
             updates_hindered: row.updates_hindered,
             update_triggers: row.update_triggers,
@@ -364,7 +379,9 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
         };
         let all = row.set_columns.is_empty() || row.full;
         let set_columns = if all { row.child_columns.clone() } else { row.set_columns };
+        let operators = row.operators.into_iter().zip(row.casts);
         let key = ForeignKey {
+            operators: operators.map(|(schema, cast)| Operators::of(schema).over(cast)).collect(),
             name: row.name,
             child: row.child as u32,
             parent: row.parent as u32,

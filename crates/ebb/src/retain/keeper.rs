@@ -32,8 +32,8 @@ struct Rules {
     over: String,
     /// Its policy may not take it yet, whatever else it says.
     below_floor: String,
-    /// Its policy would not take it at any time; none where it takes every row in the end.
-    never: Option<String>,
+    /// Its policy would not take it at any time: its `where` leaves it out, or it has no time to count from.
+    never: String,
 }
 
 impl Rules {
@@ -46,7 +46,7 @@ impl Rules {
         Self {
             over: format!("(n.tableoid NOT IN ({leaves}) OR {})", self.over),
             below_floor: format!("(n.tableoid IN ({leaves}) AND {})", self.below_floor),
-            never: self.never.map(|never| format!("(n.tableoid NOT IN ({leaves}) OR {never})")),
+            never: format!("(n.tableoid NOT IN ({leaves}) OR {})", self.never),
         }
     }
 }
@@ -83,9 +83,9 @@ impl Keeper {
     }
 }
 
-/// What is true of rows that none of these policies would take at any time; none where one of them takes every row in the end.
+/// What is true of rows that none of these policies would take at any time; none where they are subjects of one of them.
 pub(crate) fn never(keepers: &[&Keeper]) -> Option<String> {
-    let each: Option<Vec<String>> = keepers.iter().map(|keeper| keeper.rules.as_ref()?.never.clone()).collect();
+    let each: Option<Vec<String>> = keepers.iter().map(|keeper| Some(keeper.rules.as_ref()?.never.clone())).collect();
     each.filter(|each| !each.is_empty()).map(|each| each.join(" AND "))
 }
 
@@ -203,11 +203,12 @@ async fn rules(
         };
         format!("CASE {} ELSE {whole} END", own.iter().map(case).collect::<Vec<_>>().join(" "))
     };
+    let untimed = format!("n.{} IS NULL", column.name);
     let (over, never) = match &direct.filter {
-        None => (ends(false), None),
+        None => (ends(false), untimed),
         Some(typed) => {
             let filter = expression::filter(connection, relation, typed).await.map_err(about)?;
-            (format!("{} AND ({filter})", ends(false)), Some(format!("({filter}) IS NOT TRUE")))
+            (format!("{} AND ({filter})", ends(false)), format!("(({filter}) IS NOT TRUE OR {untimed})"))
         }
     };
     Ok(Rules { over, below_floor: format!("({}) IS NOT TRUE", ends(true)), never })

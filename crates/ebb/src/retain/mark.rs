@@ -309,27 +309,37 @@ impl Mark {
         store::note_waiting(connection, &open, &why, &vec![None; open.len()]).await
     }
 
-    /// Former deletions and holds name nobody whose row the application has deleted since. Nothing depends on it now: what cannot be
-    /// looked for, such as an id from before the key had other columns, is passed by.
+    /// Former deletions and holds name nobody whose row the application has deleted since, nor what no row of the table can be called, such
+    /// as an id from before the key had other columns.
     async fn look_back(&self, batch: &mut Batch) -> Result<()> {
         let connection = batch.connection();
         let former = store::former_subjects(connection, &self.policy, LOOK_BACK).await?;
-        if former.is_empty() {
+        let mut pending = Vec::from_iter((!former.is_empty()).then_some(former));
+        let mut gone = Vec::new();
+        while let Some(mut some) = pending.pop() {
+            rows::savepoint(connection).await?;
+            let there = self.there(connection, &some).await;
+            rows::end_savepoint(connection, there.is_ok()).await?;
+            match there {
+                Ok(there) => {
+                    let there: HashSet<i32> = there.into_iter().collect();
+                    gone.extend(
+                        some.into_iter().enumerate().filter(|(at, _)| !there.contains(&(*at as i32))).map(|(_, id)| id),
+                    );
+                }
+                Err(error) if !error.is_usage() && !error.is_of_a_row() => return Err(error),
+                Err(_) if some.len() == 1 => gone.append(&mut some),
+                Err(_) => {
+                    let rest = some.split_off(some.len() / 2);
+                    pending.extend([rest, some]);
+                }
+            }
+        }
+        if gone.is_empty() {
             return Ok(());
         }
-        rows::savepoint(connection).await?;
-        let there = self.there(connection, &former).await;
-        rows::end_savepoint(connection, there.is_ok()).await?;
-        let there: HashSet<i32> = match there {
-            Err(error) if error.is_usage() || error.is_of_a_row() => return Ok(()),
-            there => there?.into_iter().collect(),
-        };
-        let gone = former.iter().enumerate().filter(|(at, _)| !there.contains(&(*at as i32)));
-        let gone: Vec<&str> = gone.map(|(_, id)| id.as_str()).collect();
-        let forgotten = match gone.is_empty() {
-            true => 0,
-            false => store::forget_former(connection, &self.policy, &gone).await?,
-        };
+        let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+        let forgotten = store::forget_former(connection, &self.policy, &gone).await?;
         if forgotten > 0 {
             self.record(batch, "forget", forgotten).await?;
         }

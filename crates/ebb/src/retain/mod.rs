@@ -50,8 +50,8 @@ pub use replay::{PastErasure, Replay, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, SweptEarly, report};
 pub(crate) use review::{observe, review_waits};
 pub(crate) use rights::needs;
-pub use snapshot::{Snapshot, deletion_in_record, open_snapshot};
-pub(crate) use snapshot::{destroy_due, trouble as key_trouble};
+pub use snapshot::{Snapshot, deletion_in_record, lost_key, open_snapshot};
+pub(crate) use snapshot::{destroy_due, overdue_keys, trouble as key_trouble};
 pub(crate) use store::{Backlog, count_premature};
 pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
 pub use subject::{
@@ -59,7 +59,9 @@ pub use subject::{
     restore, retry, show, stands_still, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
-pub use tenant::{Override, OverrideChange, TenantTerms, list_overrides, set_override, set_override_at, tenant_terms};
+pub use tenant::{
+    Override, OverrideChange, TenantTerms, due_sooner, list_overrides, set_override, set_override_at, tenant_terms,
+};
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 pub(crate) use work::would_start;
 

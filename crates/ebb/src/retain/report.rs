@@ -1,6 +1,8 @@
 //! The report: what was deleted, and whether any of it too early. Invariant: it is computed from the audit and the
 //! policies' history alone, by queries that share nothing with the code that erases.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -8,6 +10,11 @@ use uuid::Uuid;
 use super::store;
 use crate::Result;
 use crate::audit::Moment;
+
+/// So many records of the audit are asked about in a statement, however many there are.
+const RECORDS: i64 = 10_000;
+/// A report lists no more of what went too early than this, of either kind; a review keeps all of it in mind.
+const SHOWN: usize = 1_000;
 
 /// What was deleted in a time, by whose rules, and what should not have been.
 #[derive(Debug, Clone, Serialize)]
@@ -45,7 +52,7 @@ pub struct Deleted {
 }
 
 /// Erased subjects of a policy.
-#[derive(Debug, Clone, Serialize, sqlx::FromRow)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Erased {
     /// The policy.
     pub policy: String,
@@ -85,7 +92,40 @@ pub struct SweptEarly {
     pub not_before: Moment,
 }
 
-/// Makes the report over a time.
+/// What the audit is asked about: records of a time, of one tenant or of all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    pub(crate) since: Moment,
+    pub(crate) until: Moment,
+    pub(crate) tenant: Option<&'a str>,
+    /// Records after this one …
+    pub(crate) after: i64,
+    /// … up to this one …
+    pub(crate) upto: i64,
+    /// … and these, where what went too early is asked for.
+    pub(crate) late: &'a [i64],
+}
+
+impl<'a> Span<'a> {
+    /// Records after one up to another, and some before them, whenever they were made.
+    pub(crate) const fn among((after, upto): (i64, i64), late: &'a [i64]) -> Self {
+        Self { since: Moment::NEG_INFINITY, until: Moment::INFINITY, tenant: None, after, upto, late }
+    }
+}
+
+/// Subjects of a policy that went in a part of the audit.
+#[derive(Debug, Clone, Default, sqlx::FromRow)]
+pub(crate) struct ErasedPart {
+    pub(crate) policy: String,
+    pub(crate) subjects: i64,
+    pub(crate) late: i64,
+    /// Of so many it is known how long they were kept: for how long in all, and the shortest.
+    pub(crate) timed: i64,
+    pub(crate) days: f64,
+    pub(crate) shortest_days: Option<f64>,
+}
+
+/// Makes the report over a time, a part of the audit after another.
 pub async fn report(
     connection: &mut PgConnection,
     since: Option<Moment>,
@@ -93,18 +133,41 @@ pub async fn report(
     tenant: Option<&str>,
 ) -> Result<Report> {
     let (since, until) = store::report_span(connection, since, until).await?;
+    let (first, last) = store::report_records(connection, since).await?;
+    let mut deleted: BTreeMap<(String, String, String), i64> = BTreeMap::new();
+    let mut erased: BTreeMap<String, ErasedPart> = BTreeMap::new();
+    let mut asked: BTreeMap<String, i64> = BTreeMap::new();
+    let (mut premature, mut swept_early) = (Vec::new(), Vec::new());
+    let mut after = first - 1;
+    while after < last {
+        let upto = last.min(after + RECORDS);
+        let span = Span { since, until, tenant, after, upto, late: &[] };
+        for row in store::report_deleted(connection, span).await? {
+            *deleted.entry((row.day, row.policy, row.table)).or_default() += row.rows;
+        }
+        for part in store::report_erased(connection, span).await? {
+            erased.entry(part.policy.clone()).or_default().add(part);
+        }
+        for (what, times) in store::report_asked(connection, span).await? {
+            *asked.entry(what).or_default() += times;
+        }
+        premature.extend(store::report_premature(connection, span).await?);
+        if tenant.is_none() {
+            swept_early.extend(store::report_swept_early(connection, span).await?);
+        }
+        premature.truncate(SHOWN);
+        swept_early.truncate(SHOWN);
+        after = upto;
+    }
     Ok(Report {
         since,
         until,
         tenant: tenant.map(str::to_owned),
-        deleted: store::report_deleted(connection, since, until, tenant).await?,
-        erased: store::report_erased(connection, since, until, tenant).await?,
-        premature: store::report_premature(connection, since, until, tenant).await?,
-        swept_early: match tenant {
-            None => store::report_swept_early(connection, since, until).await?,
-            Some(_) => Vec::new(),
-        },
-        asked: store::report_asked(connection, since, until, tenant).await?,
+        deleted: deleted.into_iter().map(|((day, policy, table), rows)| Deleted { day, policy, table, rows }).collect(),
+        erased: erased.into_values().map(ErasedPart::whole).collect(),
+        premature,
+        swept_early,
+        asked: asked.into_iter().collect(),
         below_default: store::report_below_default(connection, tenant).await?,
         failed: store::stuck(connection, super::erase::ATTEMPTS, tenant)
             .await?
@@ -114,7 +177,33 @@ pub async fn report(
     })
 }
 
+impl ErasedPart {
+    fn add(&mut self, part: Self) {
+        let shortest = self.shortest_days.into_iter().chain(part.shortest_days).reduce(f64::min);
+        *self = Self {
+            policy: part.policy,
+            subjects: self.subjects + part.subjects,
+            late: self.late + part.late,
+            timed: self.timed + part.timed,
+            days: self.days + part.days,
+            shortest_days: shortest,
+        };
+    }
+
+    fn whole(self) -> Erased {
+        let average_days = self.days / self.timed.max(1) as f64;
+        let shortest_days = self.shortest_days.unwrap_or_default();
+        Erased { policy: self.policy, subjects: self.subjects, late: self.late, average_days, shortest_days }
+    }
+}
+
 impl Report {
+    /// Whether it is about a tenant of whom nothing is on record in its time, which a wrong name has in common with a quiet one.
+    pub fn knows_nothing(&self) -> bool {
+        let nothing = self.deleted.is_empty() && self.erased.is_empty() && self.asked.is_empty();
+        self.tenant.is_some() && nothing && self.below_default.is_empty() && self.failed.is_empty()
+    }
+
     /// Whether nothing went before its time.
     pub fn is_clean(&self) -> bool {
         self.premature.is_empty() && self.swept_early.is_empty()

@@ -1,7 +1,7 @@
 //! The review: once a week the audit is asked whether anything went before its time, and what the rows of each policy
 //! and tenant take is written down. Invariants: the question shares nothing with the code that erases; what was found once
 //! is never forgotten; of the audit a batch sees so many records and the next goes on where it ended, in this run or in a
-//! later one; a large table is sampled, so that a review costs no more than a look.
+//! later one, with what was committed behind it meanwhile; a large table is sampled, so that a review costs no more than a look.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use sqlx::PgConnection;
 
+use super::report::Span;
 use super::store::{self, rows};
 use crate::audit::Entry;
 use crate::pg::{Database, Ident, catalog};
@@ -24,8 +25,7 @@ use crate::spine::{Chore, Outcome, metrics};
 use crate::{Error, Result, policy};
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
-/// So many records of the audit are looked at in a batch. As many before them are looked at once more when a run begins:
-/// whoever wrote one of those may not have committed yet when they were passed.
+/// So many records of the audit are looked at in a batch, and whatever was not committed yet when its place was passed.
 const RECORDS: i64 = 10_000;
 /// Of larger tables so many pages are sampled.
 const SAMPLE_PAGES: u64 = 8_192;
@@ -93,7 +93,7 @@ impl Work for ReviewWork {
                 return Ok(Prepared::Idle);
             }
             let stored = policy::store::all(connection).await?;
-            let mut steps = VecDeque::from([Step::Review { again: RECORDS }]);
+            let mut steps = VecDeque::from([Step::Review]);
             steps.extend(stored.into_iter().filter(Stored::is_active).map(|stored| Step::Measure(Box::new(stored))));
             let chore = Box::new(Review { steps });
             Ok(Prepared::Go { chore, pacer: Pacer::fixed(1, Duration::ZERO), due: None })
@@ -119,8 +119,8 @@ impl Work for ReviewWork {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Asks the audit about records that no review has seen, and so many before them.
-    Review { again: i64 },
+    /// Asks the audit about records that no review has seen.
+    Review,
     /// Measures the table of a policy.
     Measure(Box<Stored>),
 }
@@ -132,7 +132,7 @@ struct Review {
 impl Review {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let more = match self.steps.front().cloned() {
-            Some(Step::Review { again }) => review(batch, again).await?,
+            Some(Step::Review) => review(batch).await?,
             Some(Step::Measure(stored)) => {
                 measure(batch.connection(), &stored).await?;
                 false
@@ -141,7 +141,7 @@ impl Review {
         };
         self.steps.pop_front();
         if more {
-            self.steps.push_front(Step::Review { again: 0 });
+            self.steps.push_front(Step::Review);
         }
         Ok(Outcome { changed: 0, more: !self.steps.is_empty() })
     }
@@ -149,13 +149,13 @@ impl Review {
 
 /// Looks at what was erased since the last review, as far as one batch can, and remembers what should not have been.
 /// Returns whether there is more.
-async fn review(batch: &mut Batch, again: i64) -> Result<bool> {
+async fn review(batch: &mut Batch) -> Result<bool> {
     let (run, node) = (batch.run, batch.claim.node.clone());
     let connection = batch.connection();
     let slice = store::review_slice(connection, RECORDS).await?;
-    let records = (slice.reached.saturating_sub(again), slice.upto);
-    let premature = store::premature_among(connection, records).await?;
-    let swept_early = store::swept_early_among(connection, records).await?;
+    let span = Span::among((slice.reached, slice.upto), &slice.late);
+    let premature = store::report_premature(connection, span).await?;
+    let swept_early = store::report_swept_early(connection, span).await?;
     let stuck: i64 =
         store::stuck(connection, super::erase::ATTEMPTS, None).await?.iter().map(|(_, count, _)| count).sum();
     let subjects = premature.iter().map(|found| (found.record, found.policy.as_str()));

@@ -260,18 +260,23 @@ pub async fn deletion_in_record(connection: &mut PgConnection, record: i64) -> R
 }
 
 /// Destroys the keys in this node's directory whose day has come, and puts it on record. Every node does it for itself,
-/// whoever else has: the record is made once, the files go wherever they are.
+/// whoever else has: the record is made once, the files go wherever they are. Of a key that was never in this directory
+/// nothing is said: it may be in another one.
 pub(crate) async fn destroy_due(database: &Database, keys: &PeriodKeys) -> Result<()> {
     let mut tx = database.read().await?;
     let now = store::clock(&mut tx).await?;
-    keys.destroy_until(now)?;
-    // Also of keys that somebody else removed: they are gone from here.
     let open = store::open_keys(&mut tx).await?;
-    let ended: Vec<Moment> = open.iter().map(|key| key.until).filter(|until| *until <= now).collect();
-    if ended.is_empty() {
+    tx.commit().await?;
+    if open.is_empty() && !keys.directory().exists() {
         return Ok(());
     }
-    for (until, key_id) in store::note_destroyed(&mut tx, &ended).await? {
+    let mut destroyed = keys.destroy_until(now)?;
+    destroyed.retain(|(period, id)| open.iter().any(|key| key.until == period.end() && key.key_id == *id));
+    if destroyed.is_empty() {
+        return Ok(());
+    }
+    let mut tx = database.read().await?;
+    for (until, key_id) in store::note_destroyed(&mut tx, &destroyed).await? {
         let period = Period::ending(until)?;
         let mut entry = Entry::new("destroy_key", "ebb");
         entry.details = json!({ "period": period.to_string(), "key": key_id });
@@ -282,22 +287,77 @@ pub(crate) async fn destroy_due(database: &Database, keys: &PeriodKeys) -> Resul
     Ok(())
 }
 
-/// What is wrong with the period keys of this node: (about, what).
-pub(crate) async fn trouble(connection: &mut PgConnection, keys: &PeriodKeys) -> Result<Vec<(String, String)>> {
+/// Puts on record that a key whose day has come is in no directory any more, as somebody says who looked for it: nobody
+/// saw it destroyed. Refused while it is in this directory, where a node destroys it.
+pub async fn lost_key(
+    connection: &mut PgConnection,
+    keys: Option<&PeriodKeys>,
+    day: &str,
+    reason: &str,
+    by: &str,
+) -> Result<()> {
+    let open = store::open_keys(connection).await?;
+    let named = |key: &&store::OpenKey| Period::ending(key.until).is_ok_and(|period| period.to_string() == day);
+    let Some(key) = open.iter().find(named) else {
+        return Err(Error::unknown(format!("no period key of {day} waits to be destroyed"))
+            .with_hint("`ebb doctor` names those that do"));
+    };
+    let period = Period::ending(key.until)?;
+    if key.until > key.now {
+        return Err(Error::refused(format!("the key of period {day} is to be destroyed on that day"))
+            .with_hint("a node that has it does that by itself"));
+    }
+    if keys.map(PeriodKeys::periods).transpose()?.is_some_and(|here| here.contains(&period)) {
+        return Err(Error::refused(format!("the key of period {day} is here")).with_hint("ebb run --once destroys it"));
+    }
+    store::note_destroyed(connection, &[(period, key.key_id.clone())]).await?;
+    let mut entry = Entry::new("lost_key", by);
+    entry.details = json!({ "period": day, "key": key.key_id, "reason": reason });
+    entry.insert(connection).await.map(drop)
+}
+
+/// How many keys are overdue: their day came long enough ago for a node to have destroyed them.
+pub(crate) async fn overdue_keys(connection: &mut PgConnection) -> Result<u64> {
+    store::overdue_keys(connection).await
+}
+
+/// Something wrong with a period key.
+pub(crate) struct Trouble {
+    /// Its name.
+    pub(crate) about: String,
+    pub(crate) evidence: String,
+    pub(crate) fix: String,
+}
+
+/// What is wrong with the period keys, and with those of this node where it has any.
+pub(crate) async fn trouble(connection: &mut PgConnection, keys: Option<&PeriodKeys>) -> Result<Vec<Trouble>> {
     let mut found = Vec::new();
     for open in store::open_keys(connection).await? {
         let period = Period::ending(open.until)?;
-        let about = format!("{period}.key");
-        match keys.load(period) {
-            Ok(_) if open.until <= open.now => {
-                found.push((about, "its day has come, and it is still there".to_owned()))
+        let here = keys.map(|keys| keys.load(period));
+        let same = "every node needs the same directory of period keys; what was closed with a lost key stays closed";
+        let trouble = match (open.until <= open.now, here) {
+            (true, Some(Ok(key))) if key.key_id() == open.key_id => (
+                "its day has come, and it is still there".to_owned(),
+                "a node with this directory destroys it: ebb run --once".to_owned(),
+            ),
+            (true, _) => (
+                format!(
+                    "its day has come, and no node has destroyed it: node {} made it, and it is not here",
+                    open.made_by
+                ),
+                format!(
+                    "run a node where it is; if it is in no directory any more: ebb audit lost-key {period} --reason …"
+                ),
+            ),
+            (false, Some(Ok(key))) if key.key_id() != open.key_id => {
+                (format!("it is not the key that node {} made", open.made_by), same.to_owned())
             }
-            Ok(key) if key.key_id() != open.key_id => {
-                found.push((about, format!("it is not the key that node {} made", open.made_by)));
-            }
-            Err(error) if open.until > open.now => found.push((about, error.to_string())),
-            _ => {}
-        }
+            (false, Some(Err(error))) => (error.to_string(), same.to_owned()),
+            _ => continue,
+        };
+        let (evidence, fix) = trouble;
+        found.push(Trouble { about: format!("{period}.key"), evidence, fix });
     }
     Ok(found)
 }

@@ -38,7 +38,7 @@ impl Default for TenantTerms {
 
 impl TenantTerms {
     /// As it is kept; what it leaves to the policy is absent.
-    fn spec(&self) -> Value {
+    pub fn spec(&self) -> Value {
         let mut spec = json!({ "retention": self.retention.as_ref().map(Term::to_string), "enabled": self.enabled });
         if let Some(terms) = &self.warn_before {
             spec["warn_before"] = terms.iter().map(Term::to_string).collect();
@@ -59,6 +59,13 @@ impl TenantTerms {
             texts: policy::warning_texts(&texts)?,
             enabled: kept.enabled,
         })
+    }
+}
+
+impl Override {
+    /// The terms that it is.
+    pub fn terms(&self) -> Result<TenantTerms> {
+        TenantTerms::of(self)
     }
 }
 
@@ -84,8 +91,24 @@ pub async fn list_overrides(connection: &mut PgConnection, policy: &str) -> Resu
     store::overrides(connection, policy).await
 }
 
-/// Changes a tenant's terms. Returns the policy's new version and (due now, due then); without `confirmed` a change
-/// that makes subjects due is refused, with the number.
+/// How many open deletions of a tenant are due sooner, and not at once, when its terms are changed like that.
+pub async fn due_sooner(
+    connection: &mut PgConnection,
+    policy: &str,
+    tenant: &str,
+    change: &OverrideChange,
+) -> Result<u64> {
+    let before = tenant_terms(connection, policy, tenant).await?.retention;
+    let after = match change {
+        OverrideChange::Set(terms) => terms.retention,
+        OverrideChange::Unset => None,
+    };
+    let terms = (before.map(|term| term.to_interval()), after.map(|term| term.to_interval()));
+    Ok(store::due_sooner(connection, (policy, tenant), terms).await?.unsigned_abs())
+}
+
+/// Changes a tenant's terms. Returns the policy's version, the same where they are like that already, and (due now, due
+/// then); without `confirmed` a change that makes subjects due is refused, with the number.
 pub async fn set_override(
     connection: &mut PgConnection,
     name: &str,
@@ -125,6 +148,12 @@ pub async fn set_override_at(
             .with_hint("set tenant_override = true and tenant = \"COLUMN\""));
     }
     let (before, _) = consent::due(connection, &retain).await?;
+    let own = store::overrides(connection, name).await?.into_iter().find(|own| own.tenant == tenant);
+    if let (Some(own), OverrideChange::Set(terms)) = (&own, change)
+        && own.terms().is_ok_and(|own| own == *terms)
+    {
+        return Ok((stored.version, before, before));
+    }
     // Terms that a column cannot have stop a policy; they can be taken back all the same.
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {

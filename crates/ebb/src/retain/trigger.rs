@@ -39,15 +39,16 @@ pub(crate) async fn follow(connection: &mut PgConnection, policy: &Retain, compi
         remove(connection, policy.name.as_str()).await?;
     }
     store::define(connection, definition(&name, &body)).await?;
-    if there && !elsewhere {
+    if current {
         return Ok(());
     }
     let relation = &compiled.root.relation;
     let statement = format!(
-        "CREATE TRIGGER {name} AFTER UPDATE ON {relation} FOR EACH ROW \
-         WHEN ({changed}) EXECUTE FUNCTION ebb.{name}()",
+        "CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {relation} FOR EACH ROW \
+         WHEN ({} OR {}) EXECUTE FUNCTION ebb.{name}()",
+        moved(compiled),
+        changed(deleted_at),
         name = Ident::new(&name),
-        changed = changed(compiled.root.key.iter().map(|column| &column.name).chain([deleted_at])),
     );
     store::define(connection, statement).await.map_err(|error| match error.sqlstate().as_deref() {
         Some("42501") => Error::refused(format!("`mark_at_once` needs a trigger on {}: {error}", relation.label()))
@@ -79,9 +80,14 @@ fn watched(compiled: &Compiled) -> Vec<&str> {
     root.key.iter().map(|column| &column.name).chain([&root.deleted_at]).map(Ident::as_str).collect()
 }
 
-fn changed<'a>(columns: impl Iterator<Item = &'a Ident>) -> String {
-    let changed: Vec<String> = columns.map(|column| format!("OLD.{column} IS DISTINCT FROM NEW.{column}")).collect();
-    changed.join(" OR ")
+fn changed(column: &Ident) -> String {
+    format!("OLD.{column} IS DISTINCT FROM NEW.{column}")
+}
+
+/// The key is written differently, whether or not it is equal to the one before: holds and deletions name subjects by what is written.
+fn moved(compiled: &Compiled) -> String {
+    let id = |row: &str| format!("({}) COLLATE pg_catalog.\"C\"", id_sql(&compiled.root.key, row));
+    format!("{} IS DISTINCT FROM {}", id("OLD"), id("NEW"))
 }
 
 fn definition(name: &str, body: &str) -> String {
@@ -116,8 +122,8 @@ fn body(policy: &str, compiled: &Compiled, mirrors: bool) -> String {
         policy = Literal(policy),
         id = id_sql(&root.key, "NEW"),
         former = id_sql(&root.key, "OLD"),
-        moved = changed(root.key.iter().map(|column| &column.name)),
-        marked = changed([&root.deleted_at].into_iter()),
+        moved = moved(compiled),
+        marked = changed(&root.deleted_at),
         moment = root.time.moment(&format!("NEW.{}", root.deleted_at), &root.zone),
     )
 }

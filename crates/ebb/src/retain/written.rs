@@ -23,6 +23,11 @@ pub(super) async fn check(
             name => known.push((name?, meaning)),
         }
     }
+    let deleted_at = resolved(connection, table, &subjects.deleted_at).await?;
+    if store::written_column(connection, table.oid, &deleted_at).await?.is_own {
+        let text = format!("column {deleted_at} is generated: nobody can delete or restore a subject by it");
+        return Err(refused("deleted_at", text));
+    }
     for (name, entry, emptied) in written(subjects) {
         let name = resolved(connection, table, name).await?;
         if let Some((_, meaning)) = known.iter().find(|(other, _)| *other == name) {

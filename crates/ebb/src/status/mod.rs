@@ -176,6 +176,8 @@ pub struct AuditStatus {
     pub blocked_by: Option<String>,
     /// Records of what went before its time, by the weekly review: should be none for ever.
     pub premature: u64,
+    /// Period keys whose day has come and that no node has destroyed.
+    pub overdue_keys: u64,
 }
 
 impl Engine {
@@ -207,6 +209,7 @@ impl Engine {
         let unsealed = audit::unsealed(&mut tx, COUNT_UNSEALED).await?;
         let blocked_by = audit::blocker(&mut tx).await?.map(|blocker| blocker.to_string());
         let premature = crate::retain::count_premature(&mut tx).await?;
+        let overdue_keys = crate::retain::overdue_keys(&mut tx).await?;
         let stuck = crate::retain::stuck(&mut tx).await?;
         let subjects = crate::retain::backlog(&mut tx, COUNT_SUBJECTS).await?;
         tx.commit().await?;
@@ -239,7 +242,7 @@ impl Engine {
         }
         // In the order of the units: by policy.
         let own = ["audit", "events", "keep"].into_iter().filter_map(|ours| by_policy.remove(ours)).flatten().collect();
-        let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by, premature };
+        let audit = AuditStatus { unsealed, more: unsealed >= COUNT_UNSEALED, blocked_by, premature, overdue_keys };
         let events = if look { self.events_status().await? } else { self.events_standing().await? };
         Ok(Status { at, policy_time, policies: shown, own, nodes, events, audit })
     }

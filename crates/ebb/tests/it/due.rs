@@ -64,6 +64,47 @@ async fn an_hour_that_comes_twice_is_over_when_it_has_come_twice() {
     assert_eq!(ebb.left().await, "3");
 }
 
+/// In Berlin 02:00 to 03:00 of the 30th of March 2025 was left out. A month later nothing that came after it is a month old at 02:30; and
+/// what is a month old in an hour that is left out is so once it would have been over.
+#[tokio::test]
+async fn an_hour_that_is_left_out_makes_nothing_older() {
+    let ebb = Ebb::with("CREATE TABLE t (id int, at timestamptz)").await;
+    ebb.set_clock("2025-03-01 00:00Z").await;
+    ebb.db
+        .execute(
+            "INSERT INTO t VALUES (1, '2025-02-28 00:25Z'), (2, '2025-02-28 01:25Z'), (3, '2025-02-28 02:10Z'),
+                 (4, '2025-03-30 00:20Z'), (5, '2025-03-30 01:25Z'), (6, '2025-03-30 01:40Z')",
+        )
+        .await;
+    ebb.policy("older_than = \"1mo\"\nzone = \"Europe/Berlin\"\nbrake = { share = \"off\" }").await;
+    let moments = [
+        ("2025-03-28 00:24Z", "1,2,3,4,5,6"),
+        ("2025-03-28 02:09Z", "3,4,5,6"),
+        ("2025-03-28 02:11Z", "4,5,6"),
+        // 02:30 of the 30th of April: what was at 03:25 then is not a month old.
+        ("2025-04-30 00:30Z", "5,6"),
+        ("2025-04-30 01:24Z", "5,6"),
+        ("2025-04-30 01:26Z", "6"),
+        ("2025-04-30 01:41Z", ""),
+    ];
+    for (now, left) in moments {
+        ebb.set_clock(now).await;
+        ebb.again().await;
+        assert_eq!(ebb.left().await, left, "{now}");
+    }
+    let early =
+        "SELECT count(*) FROM ebb.audit WHERE action = 'expire' AND due_to > (details ->> 'as_of')::timestamptz";
+    assert_eq!(ebb.db.scalar::<i64>(early).await, 0);
+    // What ends in the hour itself: 02:30 of the 28th of February and a month, in a year whose hour it is.
+    ebb.db.execute("INSERT INTO t VALUES (7, '2026-02-28 01:30Z'), (8, '2026-02-28 00:30Z')").await;
+    for (now, left) in [("2026-03-28 01:29Z", "7"), ("2026-03-29 01:31Z", "")] {
+        ebb.set_clock(now).await;
+        ebb.again().await;
+        assert_eq!(ebb.left().await, left, "{now}");
+    }
+    assert_eq!(ebb.db.scalar::<i64>(early).await, 0);
+}
+
 #[tokio::test]
 async fn a_date_is_due_when_its_day_has_ended_in_the_zone() {
     let ebb = Ebb::with("CREATE TABLE t (id int, at date); CREATE INDEX ON t (at)").await;

@@ -561,3 +561,23 @@ async fn what_is_told_of_a_run_that_fails_quotes_no_row() {
     ebb.apply(by_age).await;
     discreet("23514").await;
 }
+
+/// Whoever publishes all tables, for a copy by logical replication, publishes Ebb's own too.
+#[tokio::test]
+async fn a_publication_of_all_tables_stops_nothing() {
+    let ebb = Ebb::with(
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz); CREATE INDEX ON t (at);
+         INSERT INTO t SELECT n, now() - interval '1 hour' FROM generate_series(1, 10) n",
+    )
+    .await;
+    ebb.policy("").await;
+    ebb.db.execute("CREATE PUBLICATION everything FOR ALL TABLES").await;
+    succeeded(&ebb.again().await, 10);
+    ebb.db.execute("INSERT INTO ebb.nudge (unit) SELECT unit FROM ebb.unit").await;
+    succeeded(&ebb.again().await, 0);
+    let nameless = "SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'ebb'::regnamespace AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+        AND c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)";
+    assert_eq!(ebb.db.scalar::<i64>(nameless).await, 0, "rows of every table of Ebb's can be told apart");
+    ebb.db.execute("SELECT ebb.event_history_extend(now() + interval '100 days')").await;
+    assert_eq!(ebb.db.scalar::<i64>(nameless).await, 0, "also of those that are yet to come");
+}

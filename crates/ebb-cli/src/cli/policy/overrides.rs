@@ -3,7 +3,7 @@
 use ebb::policy::{self, Policy, Spec, Term};
 use ebb::retain::{self, OverrideChange, TenantTerms};
 use ebb::{Error, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::{Context, Outcome, output};
 
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Take the override away.
     #[arg(long, conflicts_with_all = ["retention", "warn_before", "texts", "disable", "enable"])]
     unset: bool,
+    /// Say what the change would make due and change nothing.
+    #[arg(long)]
+    dry_run: bool,
     /// Agree to what the change makes due, and to a tenant that has no rows yet.
     #[arg(long, short)]
     yes: bool,
@@ -55,24 +58,72 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             .with_hint("--retention 120d, --warn-before 14d, --text service=…, --disable, --enable or --unset"));
     }
     let mut tx = context.begin().await?;
-    let stored = policy::store::find(&mut tx, &args.name).await?;
     let change = match args.unset {
         true => OverrideChange::Unset,
         false => OverrideChange::Set(args.upon(retain::tenant_terms(&mut tx, &args.name, tenant).await?)?),
     };
     let by = context.by(args.by.as_deref());
-    let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, args.yes, &by).await?;
-    tx.commit().await?;
-    say!("{} has version {version}; nodes follow within seconds", args.name);
-    match &change {
-        OverrideChange::Set(terms) => say!("{tenant}: {}", told(terms)),
-        OverrideChange::Unset => say!("{tenant}: as the policy says"),
+    let sooner = retain::due_sooner(&mut tx, &args.name, tenant, &change).await?;
+    let stored = policy::store::find(&mut tx, &args.name).await?;
+    let by_age = matches!(stored.policy()?, Policy::Retain(policy) if policy.subjects().is_none());
+    let agreed = args.yes || args.dry_run;
+    let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, agreed, &by).await?;
+    match args.dry_run {
+        true => tx.rollback().await?,
+        false => tx.commit().await?,
     }
-    if after > before {
-        let by_age = matches!(stored.policy()?, Policy::Retain(retain) if retain.subjects().is_none());
-        say!("{} more due by it", output::plural(after - before, if by_age { "row" } else { "subject" }));
+    let told = Told { version, changed: version != stored.version, more: after.saturating_sub(before), sooner };
+    match args.json {
+        true => output::json(&told.json(&args, &change))?,
+        false => told.print(&args, tenant, &change, by_age),
     }
     Ok(Outcome::Done)
+}
+
+/// What a change came to.
+struct Told {
+    version: i64,
+    changed: bool,
+    /// How many more are due by it.
+    more: u64,
+    /// How many open deletions are due sooner by it, and not at once.
+    sooner: u64,
+}
+
+impl Told {
+    fn json(&self, args: &Args, change: &OverrideChange) -> Value {
+        let terms = match change {
+            OverrideChange::Set(terms) => terms.spec(),
+            OverrideChange::Unset => Value::Null,
+        };
+        let Self { version, changed, more, sooner } = self;
+        json!({ "policy": args.name, "tenant": args.tenant, "terms": terms, "version": version, "changed": changed,
+                "due_more": more, "due_sooner": sooner, "dry_run": args.dry_run })
+    }
+
+    fn print(&self, args: &Args, tenant: &str, change: &OverrideChange, by_age: bool) {
+        let Self { version, changed, more, sooner } = self;
+        if !changed {
+            return say!("{tenant} of {} is like that already (version {version})", args.name);
+        }
+        if !args.dry_run {
+            say!("{} has version {version}; nodes follow within seconds", args.name);
+        }
+        match change {
+            OverrideChange::Set(terms) => say!("{tenant}: {}", in_words(terms)),
+            OverrideChange::Unset => say!("{tenant}: as the policy says"),
+        }
+        let what = if by_age { "more row" } else { "more subject" };
+        match (more, args.dry_run) {
+            (0, _) => {}
+            (more, true) => say!("{} would be due at once", output::plural(*more, what)),
+            (more, false) => say!("{} due by it", output::plural(*more, what)),
+        }
+        super::print_sooner(*sooner, args.dry_run);
+        if args.dry_run {
+            say!("nothing was changed");
+        }
+    }
 }
 
 async fn list(context: &Context, args: &Args) -> Result<Outcome> {
@@ -134,7 +185,7 @@ impl Args {
     }
 }
 
-fn told(terms: &TenantTerms) -> String {
+fn in_words(terms: &TenantTerms) -> String {
     let retention =
         terms.retention.as_ref().map_or("retained as the policy says".to_owned(), |term| format!("retained {term}"));
     let warned = terms

@@ -63,6 +63,32 @@ async fn every_endpoint_refuses_wrong_types_and_unknown_fields() {
 }
 
 #[tokio::test]
+async fn a_body_that_an_endpoint_does_not_read_is_refused() {
+    let site = Site::new().await;
+    let token = site.token(Role::Admin).await;
+    let unread = |operation: &Operation| !operation.takes_body && operation.method != Method::GET;
+    let operations: Vec<Operation> = site.operations().await.into_iter().filter(unread).collect();
+    assert!(operations.len() >= 10, "{operations:?}");
+    for Operation { method, path, .. } in operations {
+        for body in ["{\"dry_run\": true}", "[]", "true", "{", "dry_run=true"] {
+            for content_type in ["application/json", "text/plain"] {
+                let request = site.request(method.clone(), &path, &token).header("content-type", content_type);
+                let answer = Answer::of(request.body(body).send().await.unwrap()).await;
+                let told = (answer.status, answer.problem(), answer.body.contains("nothing was done"));
+                assert_eq!(told, (422, "invalid".into(), true), "{method} {path} {body}: {answer:?}");
+            }
+        }
+        for body in ["", "{}", " { } ", "null"] {
+            let request = site.request(method.clone(), &path, &token).header("content-type", "application/json");
+            let answer = Answer::of(request.body(body).send().await.unwrap()).await;
+            assert!(!answer.body.contains("nothing was done"), "{method} {path} {body}: {answer:?}");
+        }
+    }
+    let erase = site.post("/v1/subjects/users/1/erase", &token, &json!({ "dry_run": true })).await;
+    assert!(erase.json()["hint"].as_str().unwrap().contains("?dry_run=true"), "{erase:?}");
+}
+
+#[tokio::test]
 async fn wrong_methods_and_paths_are_told_apart() {
     let site = Site::new().await;
     let token = site.token(Role::Admin).await;

@@ -135,7 +135,30 @@ async fn a_tenant_has_terms_of_its_own_above_the_floor() {
     let stale = json!({ "enabled": true });
     let stale = site.request(Method::PUT, path, &admin).header("if-match", "\"7\"").json(&stale);
     assert_eq!(Answer::of(stale.send().await.unwrap()).await.problem(), "changed-meanwhile");
-    assert_eq!(put("?confirm=true", "31d").await.json()["version"], 2);
+    let reader = site.token(Role::Read).await;
+    assert_eq!(site.get("/v1/policies/users/tenants", &reader).await.json()["tenants"], json!([]));
+    assert_eq!(site.get(path, &reader).await.problem(), "not-found");
+    let held = put("?confirm=true", "31d").await;
+    assert_eq!((&held.json()["version"], held.header("etag")), (&json!(2), "\"2\""));
+    let shown = site.get(path, &reader).await;
+    assert_eq!((shown.status, shown.header("etag")), (200, "\"2\""), "{shown:?}");
+    let own = shown.json();
+    assert_eq!(
+        (&own["tenant"], &own["retention"], &own["enabled"]),
+        (&json!("acme"), &json!("31d"), &json!(true)),
+        "{own}"
+    );
+    assert_eq!(
+        (&own["changed_by"], &own["warn_before"], &own["texts"]),
+        (&json!("admin"), &json!(null), &json!({})),
+        "{own}"
+    );
+    let listed = site.get("/v1/policies/users/tenants", &reader).await;
+    assert_eq!((listed.header("etag"), &listed.json()["tenants"]), ("\"2\"", &json!([own])), "{listed:?}");
+    assert_eq!(site.get("/v1/policies/nope/tenants", &reader).await.problem(), "not-found");
+    // The same again is no new version.
+    let again = put("", "31d").await;
+    assert_eq!((&again.json()["version"], again.header("etag")), (&json!(2), "\"2\""));
     // What a request does not speak of stays as it is.
     let terms = || {
         site.database.scalar::<Value>("SELECT jsonb_build_array(spec -> 'retention', enabled) FROM ebb.tenant_override")

@@ -115,8 +115,12 @@ async fn try_adopt(
     by: &str,
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Option<Adopted>> {
-    if store::find(&mut session.connection, label).await?.is_none() {
-        begin(session, request).await?;
+    // What somebody else begins meanwhile looks like an obstacle, and is what is wanted.
+    if store::find(&mut session.connection, label).await?.is_none()
+        && let Err(error) = begin(session, request).await
+        && store::find(&mut session.connection, label).await?.is_none()
+    {
+        return Err(error);
     }
     store::hold(&mut session.connection, label, watch).await?;
     let adoption = store::find(&mut session.connection, label)

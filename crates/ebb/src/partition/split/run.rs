@@ -48,8 +48,12 @@ pub struct Split {
 pub async fn split(database: &Database, request: &Request, watch: Watch<'_>) -> Result<Split> {
     let mut session = prepare_session(database).await?;
     let label = catalog::table(&mut session.connection, &request.table).await?.relation.label();
-    if store::find(&mut session.connection, &label).await?.is_none() {
-        begin(&mut session, request).await?;
+    // What somebody else begins meanwhile looks like an obstacle, and is what is wanted.
+    if store::find(&mut session.connection, &label).await?.is_none()
+        && let Err(error) = begin(&mut session, request).await
+        && store::find(&mut session.connection, &label).await?.is_none()
+    {
+        return Err(error);
     }
     hold_no_longer(&mut session, request.max_lock).await?;
     store::hold(&mut session.connection, &label, watch).await?;

@@ -4,6 +4,6 @@ INSERT INTO ebb.detached (relid, policy, parent, relation, lower_bound, upper_bo
 SELECT b.oid, $4, $7, pg_catalog.format('%I.%I', b.schema_name, b.table_name), b.lower_bound, b.upper_bound
 FROM ebb.partition_bounds($1::int8::oid, $2) b
 WHERE b.oid = $3::int8::oid
-  AND b.upper_bound <= (ebb.now() - $5::interval) AT TIME ZONE ebb.partition_zone($2, $6)
+  AND ebb.is_over(b.upper_bound AT TIME ZONE ebb.partition_zone($2, $6), $5::interval, $6)
 ON CONFLICT (relid) DO UPDATE SET policy = EXCLUDED.policy, parent = EXCLUDED.parent, relation = EXCLUDED.relation, home = EXCLUDED.home,
     lower_bound = EXCLUDED.lower_bound, upper_bound = EXCLUDED.upper_bound, state = 'detaching', detached_at = NULL

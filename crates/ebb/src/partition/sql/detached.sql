@@ -4,7 +4,7 @@
 SELECT COALESCE(c.oid, d.relid)::int8 AS oid, d.relation, d.state, d.lower_bound::text AS lower_bound, d.upper_bound::text AS upper_bound,
        d.detached_at, n.nspname::text AS schema_name, c.relname::text AS table_name, i.inhrelid IS NOT NULL AS attached, COALESCE(i.inhdetachpending, false) AS pending,
        COALESCE(i.inhrelid IS NULL AND d.home = ebb.home() AND d.state = 'detached'
-           AND d.upper_bound <= (ebb.now() - $4::interval) AT TIME ZONE ebb.partition_zone($2, $3)
+           AND ebb.is_over(d.upper_bound AT TIME ZONE ebb.partition_zone($2, $3), $4::interval, $3)
            AND d.detached_at + $5::interval <= ebb.now(), false) AS due
 FROM ebb.detached d
 LEFT JOIN pg_catalog.pg_class c ON c.oid = CASE WHEN d.home = ebb.home() THEN d.relid ELSE ebb.table_named(d.relation) END

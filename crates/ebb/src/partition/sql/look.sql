@@ -19,7 +19,7 @@ SELECT here.now,
        (SELECT count(*) FROM ebb.missing_partitions($1::int8::oid, $2, $3, $4, $5)) AS missing,
        COALESCE((CASE WHEN islands.until > '9999-01-01' THEN '9999-01-01' ELSE islands.until END) AT TIME ZONE here.zone, here.now) AS runway_until,
        ARRAY(SELECT b.oid::int8 FROM bounds b
-             WHERE b.upper_bound <= (here.now - $6::interval) AT TIME ZONE here.zone ORDER BY b.upper_bound) AS expired,
+             WHERE ebb.is_over(b.upper_bound AT TIME ZONE here.zone, $6::interval, $5) ORDER BY b.upper_bound) AS expired,
        ARRAY(SELECT b.oid::int8 FROM bounds b WHERE b.pending) AS pending,
        (SELECT ebb.partition_limit(p.partrelid, a.attname) AT TIME ZONE 'UTC' FROM pg_catalog.pg_partitioned_table p
         JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]

@@ -3,6 +3,7 @@
 //! what a second statement sees under the locks; rows are locked from the root down and go from the bottom up; a subject
 //! that fails is found by halving, recorded, and passed by.
 
+mod attempt;
 mod check;
 mod circle;
 mod late;
@@ -16,23 +17,17 @@ pub(crate) use pair::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use self::unlink::Unlinked;
 use super::compile::Compiled;
-use super::graph::OnDelete;
-use super::look;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
-use super::store::rows::{self, Copied, Doomed, RootRow, Rows, Taken};
+use super::store::rows::{self, Copied, Doomed, RootRow};
 use super::store::{self, Candidate, Fences, Look, Place, Writers};
-use super::tree::{Edge, EdgeAction, Node, Tree};
+use super::tree::Node;
 use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
-use crate::pg::Ident;
 use crate::spine::Outcome;
 use crate::spine::batch::Batch;
 use crate::{Error, Result};
@@ -41,8 +36,6 @@ use crate::{Error, Result};
 const LARGE: u64 = 20_000;
 /// How much of that subjects may be expected to have who go together.
 const FULL: f64 = 0.9;
-/// How often rows are taken that triggers wrote while others went: taking them may have triggers write again.
-const WRITTEN: usize = 3;
 /// Attempts at a subject before somebody has to ask for another.
 pub(crate) const ATTEMPTS: i32 = 8;
 
@@ -218,7 +211,10 @@ impl Erase {
         self.chosen = 0;
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
-        self.held.retain(|held| held.policy != self.policy || self.compiled.tree.shares_rows());
+        // Of its own subjects those on hold are known by their ids, unless a key is equal to one that is written differently.
+        let root = self.compiled.root.relation.label();
+        let shared = self.compiled.tree.shares_rows();
+        self.held.retain(|held| held.policy != self.policy || shared || held.relation == root);
         rows::bound(batch.connection(), &self.compiled.root.path).await?;
         self.unchanged(batch.connection()).await
     }
@@ -376,6 +372,14 @@ impl Erase {
     }
 
     async fn claim_all(&mut self, batch: &mut Batch, ready: &[Ready]) -> Result<()> {
+        let roots = roots(ready, self.compiled.tree.nodes[0].read.len());
+        rows::as_role(batch.connection(), self.compiled.role.as_ref()).await?;
+        let spared = self.spares(batch.connection(), 0, &roots).await;
+        rows::back_from_role(batch.connection(), self.compiled.role.as_ref()).await?;
+        match spared {
+            Err(error) if error.is_refused() => return self.note_trouble(batch.connection(), ready, &error).await,
+            spared => spared?,
+        }
         let new: Vec<&Ready> = ready.iter().filter(|ready| !ready.look.is_claimed()).collect();
         let ids: Vec<Uuid> = new.iter().map(|ready| ready.candidate.id).collect();
         let (claim, run) = (batch.claim.clone(), batch.run);
@@ -481,215 +485,6 @@ impl Erase {
         rows::end_savepoint(connection, noted.is_ok()).await
     }
 
-    /// One attempt under a savepoint: everything of these subjects goes, or nothing.
-    async fn attempt(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<Vec<Gone>> {
-        let tree = &self.compiled.tree;
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        let roots = roots(ready, tree.nodes[0].read.len());
-        let doomed = look::collect(connection, tree, roots, true).await?;
-        self.nobody_else(&doomed[0], ready)?;
-        self.spares(connection, 0, &doomed[0]).await?;
-        for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
-            self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
-        }
-        let mut unlinked = Unlinked::of(ready);
-        let mut taken = self.remove(connection, tree, &doomed, &mut unlinked).await?;
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
-        // What triggers put off to the end happens before the look at what is left.
-        tree.path.settle(connection).await?;
-        self.nothing_left(connection, ready, &doomed).await?;
-        let deletions: Vec<Uuid> = ready.iter().map(|ready| ready.candidate.id).collect();
-        for (node, rows) in doomed.iter().enumerate() {
-            self.forget_along(connection, node, rows, &deletions).await?;
-        }
-        let mut gone: Vec<Gone> = ready.iter().map(|_| Gone::default()).collect();
-        for ((node, subject), rows) in &taken.counts {
-            gone[*subject as usize].tables.insert(*node, *rows);
-        }
-        for ((node, subject), rows) in &unlinked.taken.counts {
-            gone[*subject as usize].unlinked.insert(*node, *rows);
-        }
-        gone.iter_mut().for_each(|gone| gone.writers = unlinked.writers.clone());
-        let roots: i64 = gone.iter().filter_map(|gone| gone.tables.get(&0)).sum();
-        if roots != doomed[0].len() as i64 {
-            return Err(Error::failed("a row of a subject is still there: a trigger keeps it"));
-        }
-        let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
-        for (subject, cancelled) in store::forget_events(connection, &self.policy, &ids).await? {
-            gone[subject as usize].cancelled = cancelled;
-        }
-        rows::end_savepoint(connection, true).await?;
-        for row in taken.copied() {
-            gone[row.subject as usize].copied.push(row);
-        }
-        Ok(gone)
-    }
-
-    /// Rows that went and are subjects of another policy are so no longer.
-    async fn forget_along(
-        &self,
-        connection: &mut PgConnection,
-        node: usize,
-        rows: &Doomed,
-        deletions: &[Uuid],
-    ) -> Result<()> {
-        let node = &self.compiled.tree.nodes[node];
-        let Some(policy) = node.subjects_of.as_deref().filter(|_| !rows.is_empty()) else { return Ok(()) };
-        let ids: Vec<String> = (0..rows.len()).map(|at| rows::id_text(&rows.row(at)[..node.key.len()])).collect();
-        let along = store::Along {
-            policy,
-            table: node.relation.label(),
-            pseudonyms: ids.iter().map(|id| pseudonym(&self.key, policy, id)).collect(),
-            deletions: rows.subjects.iter().map(|whose| deletions.get(*whose as usize).copied()).collect(),
-            ids,
-        };
-        store::forget_along(connection, &self.policy, &along).await
-    }
-
-    /// Ends links and deletes, from the bottom up. Returns what went.
-    async fn remove(
-        &self,
-        connection: &mut PgConnection,
-        tree: &Tree,
-        doomed: &[Doomed],
-        unlinked: &mut Unlinked,
-    ) -> Result<Taken> {
-        let mut taken = Taken::copying(self.copier.is_some());
-        for group in tree.groups.iter().rev() {
-            for node in group {
-                for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
-                    if !doomed[*node].is_empty() {
-                        // What goes in the same statement keeps its link, and is none of those that only lose it.
-                        let along = group.contains(&edge.child) && tree.nodes[edge.child].inner;
-                        let parents = (&doomed[*node], along.then(|| &doomed[edge.child]));
-                        self.unlink(connection, (tree, at), parents, None, unlinked).await?;
-                    }
-                }
-            }
-            let inner: Vec<(usize, &Doomed)> = group
-                .iter()
-                .filter(|node| tree.nodes[**node].inner && !doomed[**node].is_empty())
-                .map(|node| (*node, &doomed[*node]))
-                .collect();
-            if !inner.is_empty() {
-                self.delete_rows(connection, tree, &inner, &mut taken).await?;
-                continue;
-            }
-            for node in group.iter().filter(|node| !tree.nodes[**node].inner) {
-                for (_, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                    if !doomed[edge.parent].is_empty() {
-                        rows::delete_through(connection, tree, edge, &doomed[edge.parent], None, &mut taken).await?;
-                    }
-                }
-            }
-        }
-        // What a link without a foreign key let in meanwhile.
-        for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && edge.action == EdgeAction::Delete) {
-            let child = &tree.nodes[edge.child];
-            if !child.inner {
-                rows::delete_through(connection, tree, edge, &doomed[0], None, &mut taken).await?;
-            } else if tree.has_triggers() && edge.child != 0 && child.subjects_of.is_none() {
-                self.take_written(connection, tree, (edge, &doomed[0], None), (&mut taken, 0)).await?;
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Deletes rows of tables that refer to each other, once no row that stays refers to them: what the server would do about
-    /// such a row by itself is not what somebody chose, and in no count.
-    async fn delete_rows(
-        &self,
-        connection: &mut PgConnection,
-        tree: &Tree,
-        nodes: &[(usize, &Doomed)],
-        taken: &mut Taken,
-    ) -> Result<i64> {
-        self.delete_at(connection, tree, nodes, (taken, 0)).await
-    }
-
-    async fn delete_at(
-        &self,
-        connection: &mut PgConnection,
-        tree: &Tree,
-        nodes: &[(usize, &Doomed)],
-        (taken, depth): (&mut Taken, usize),
-    ) -> Result<i64> {
-        let stays = |edge: &Edge| edge.action != EdgeAction::Delete || edge.kept.is_some();
-        for (node, parents) in nodes {
-            for (_, edge) in tree.onto(*node) {
-                let along = nodes.iter().find(|(node, _)| *node == edge.child).map(|(_, rows)| *rows);
-                let goes = edge.action == EdgeAction::Delete && edge.key.is_some() && !tree.is_quiet();
-                let looked_at = goes || (edge.cascades() && (stays(edge) || (along.is_none() && !tree.is_quiet())));
-                if !looked_at || !rows::still_linked(connection, tree, edge, parents, along).await? {
-                    continue;
-                }
-                if goes {
-                    self.take_written(connection, tree, (edge, parents, along), (&mut *taken, depth)).await?;
-                }
-                if edge.cascades() && rows::still_linked(connection, tree, edge, parents, along).await? {
-                    let child = &tree.nodes[edge.child];
-                    return Err(if stays(edge) { still_linked(edge, child) } else { kept(child) });
-                }
-            }
-        }
-        rows::delete_rows(connection, tree, nodes, taken).await
-    }
-
-    /// Takes rows that a trigger wrote while others went, with all that hangs on them; none of those that go along.
-    fn take_written<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        tree: &'a Tree,
-        (edge, parents, along): (&'a Edge, &'a Doomed, Option<&'a Doomed>),
-        (taken, depth): (&'a mut Taken, usize),
-    ) -> BoxFuture<'a, Result<()>> {
-        async move {
-            let child = &tree.nodes[edge.child];
-            for _ in 0..WRITTEN {
-                self.spares_behind(connection, edge, parents).await?;
-                if !child.inner {
-                    if rows::delete_through(connection, tree, edge, parents, None, &mut *taken).await? == 0 {
-                        break;
-                    }
-                    continue;
-                }
-                let rows = rows::collect(connection, tree, edge, parents, None, true).await?.without(along, child);
-                if rows.is_empty() {
-                    break;
-                }
-                // Subjects have records of their own, and what writes without end is not followed.
-                if edge.child == 0 || child.subjects_of.is_some() || depth > tree.nodes.len() {
-                    return Err(kept(child));
-                }
-                self.delete_at(connection, tree, &[(edge.child, &rows)], (&mut *taken, depth + 1)).await?;
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    /// Where triggers run for rows that go: none of them kept one, or put one back.
-    async fn nothing_left(&self, connection: &mut PgConnection, ready: &[Ready], doomed: &[Doomed]) -> Result<()> {
-        let tree = &self.compiled.tree;
-        rows::as_role(connection, self.compiled.role.as_ref()).await?;
-        if !tree.nodes[0].triggers.is_empty() {
-            let ids = self.ids(ready.iter().map(|ready| ready.candidate.subject_id.as_str()))?;
-            if !rows::existing(connection, &self.compiled.root, &ids).await?.is_empty() {
-                return Err(kept(&tree.nodes[0]));
-            }
-        }
-        for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| !node.triggers.is_empty()) {
-            for (_, edge) in tree.into(at).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
-                let found =
-                    rows::count_distinct(connection, tree, &[(edge, &doomed[edge.parent])], Rows::Go, &[]).await?;
-                if found > 0 {
-                    return Err(kept(node));
-                }
-            }
-        }
-        rows::back_from_role(connection, self.compiled.role.as_ref()).await
-    }
-
     fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {
         self.compiled.root.named(ids)
     }
@@ -703,17 +498,6 @@ pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audi
 fn kept(node: &Node) -> Error {
     let table = node.relation.label();
     Error::failed(format!("a row of {table} is still there, or as it was: a trigger keeps it, or writes another"))
-}
-
-fn still_linked(edge: &Edge, node: &Node) -> Error {
-    let columns: Vec<&str> = edge.child_columns.iter().map(Ident::as_str).collect();
-    let by_itself = edge.on_delete.map_or("", OnDelete::words);
-    Error::failed(format!(
-        "rows of {} that stay would still refer to it by {}, and ON DELETE {by_itself} would reach them: `set` or a trigger \
-         leaves the link as it is, or names a subject that goes too",
-        node.relation.label(),
-        columns.join(", ")
-    ))
 }
 
 fn roots(ready: &[Ready], columns: usize) -> Doomed {

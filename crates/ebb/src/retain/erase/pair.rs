@@ -45,8 +45,13 @@ impl Pair {
         let (one, other) = (&mut self.one, &mut self.other);
         self.began = Some(one.progress);
         (one.paired, other.paired) = (true, true);
-        one.enter(first).await?;
-        let chosen = one.choose(first).await?;
+        let choice = async {
+            one.enter(first).await?;
+            one.choose(first).await
+        };
+        let (chosen, entered) = tokio::join!(choice, other.enter(second));
+        let chosen = chosen?;
+        entered?;
         other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
         (other.rows_each, other.most) = (one.rows_each, one.most);
         let last = one.progress.due_done;
@@ -54,7 +59,6 @@ impl Pair {
             if last {
                 return Ok(0);
             }
-            other.enter(second).await?;
             let chosen = other.choose(second).await?;
             other.whole(second, chosen).await
         };

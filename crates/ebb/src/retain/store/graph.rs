@@ -22,6 +22,7 @@ pub(crate) struct TableRow {
     pub(crate) fixed: Vec<bool>,
     pub(crate) in_keys: Vec<i32>,
     pub(crate) delete_triggers: Vec<String>,
+    pub(crate) nameless: Vec<String>,
     pub(crate) rules: Vec<String>,
     pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
@@ -43,6 +44,8 @@ pub(crate) struct KeyRow {
     pub(crate) child_columns: Vec<String>,
     pub(crate) parent_columns: Vec<String>,
     pub(crate) set_columns: Vec<String>,
+    pub(crate) operators: Vec<String>,
+    pub(crate) casts: Vec<Option<String>>,
 }
 
 #[derive(sqlx::FromRow)]

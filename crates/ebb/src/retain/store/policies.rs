@@ -98,6 +98,8 @@ pub(crate) struct DueIf {
     pub(crate) would_be: i64,
     /// Those who would be and are not now.
     pub(crate) more: i64,
+    /// Those who would be later, and sooner than now.
+    pub(crate) sooner: i64,
     /// Subjects who are and would be due; of a policy that nobody follows yet all who would be.
     pub(crate) subjects: Vec<String>,
 }
@@ -114,6 +116,16 @@ pub(crate) async fn due_if(
 ) -> Result<DueIf> {
     let query = sql!("due_if" as DueIf).bind(policy).bind(grace).bind(floor).bind(warns).bind(proceeds);
     Ok(query.bind(own).bind(zone).bind(is_followed).bind(named as i64).fetch_one(connection).await?)
+}
+
+/// How many open deletions of a tenant are due sooner, and not at once, when its subjects stay for another term.
+pub(crate) async fn due_sooner(
+    connection: &mut PgConnection,
+    (policy, tenant): (&str, &str),
+    (before, after): (Option<PgInterval>, Option<PgInterval>),
+) -> Result<i64> {
+    let query = sql!("due_sooner" scalar i64).bind(policy).bind(tenant).bind(before).bind(after);
+    Ok(query.fetch_one(connection).await?)
 }
 
 /// Which of these subjects have a deletion that is due.

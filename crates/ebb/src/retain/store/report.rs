@@ -4,11 +4,8 @@ use sqlx::PgConnection;
 
 use super::subjects::explain;
 use crate::audit::Moment;
-use crate::retain::report::{Deleted, Erased, Premature, SweptEarly};
+use crate::retain::report::{Deleted, ErasedPart, Premature, Span, SweptEarly};
 use crate::{Result, sql};
-
-/// A report lists no more of what went too early than this, of either kind; a review keeps all of it in mind.
-const SHOWN: i64 = 1_000;
 
 /// Since when a review waits, what time it is, and whether somebody asked for one.
 pub(crate) async fn review_due(connection: &mut PgConnection, unit: &str) -> Result<(Moment, Moment, bool)> {
@@ -27,6 +24,10 @@ pub(crate) struct Slice {
     /// Subjects erased in it.
     pub(crate) erased: i64,
     pub(crate) more: bool,
+    /// Records before these whose transactions the last review could not see yet.
+    pub(crate) late: Vec<i64>,
+    /// What of all transactions could be seen.
+    pub(crate) snapshot: String,
 }
 
 pub(crate) async fn review_slice(connection: &mut PgConnection, records: i64) -> Result<Slice> {
@@ -46,7 +47,7 @@ pub(crate) async fn note_review(
     stuck: i64,
 ) -> Result<()> {
     let query = sql!("note_review").bind(slice.since).bind(slice.until).bind(slice.erased);
-    query.bind(premature).bind(stuck).bind(slice.upto).execute(connection).await?;
+    query.bind(premature).bind(stuck).bind(slice.upto).bind(&slice.snapshot).execute(connection).await?;
     Ok(())
 }
 
@@ -84,68 +85,35 @@ pub(crate) async fn report_span(
     Ok(sql!("report_span" as (Moment, Moment)).bind(since).bind(until).fetch_one(connection).await?)
 }
 
-pub(crate) async fn report_deleted(
-    connection: &mut PgConnection,
-    since: Moment,
-    until: Moment,
-    tenant: Option<&str>,
-) -> Result<Vec<Deleted>> {
-    Ok(sql!("report_deleted" as Deleted).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+/// The first record that may be about a time from a moment on, and the last that there is.
+pub(crate) async fn report_records(connection: &mut PgConnection, since: Moment) -> Result<(i64, i64)> {
+    Ok(sql!("report_records" as (i64, i64)).bind(since).fetch_one(connection).await?)
 }
 
-pub(crate) async fn report_erased(
-    connection: &mut PgConnection,
-    since: Moment,
-    until: Moment,
-    tenant: Option<&str>,
-) -> Result<Vec<Erased>> {
-    Ok(sql!("report_erased" as Erased).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+pub(crate) async fn report_deleted(connection: &mut PgConnection, span: Span<'_>) -> Result<Vec<Deleted>> {
+    let query = sql!("report_deleted" as Deleted).bind(span.since).bind(span.until).bind(span.tenant);
+    Ok(query.bind(span.after).bind(span.upto).fetch_all(connection).await?)
 }
 
-pub(crate) async fn report_premature(
-    connection: &mut PgConnection,
-    since: Moment,
-    until: Moment,
-    tenant: Option<&str>,
-) -> Result<Vec<Premature>> {
-    let query = sql!("report_premature" as Premature).bind(since).bind(until).bind(tenant);
-    Ok(query.bind(0_i64).bind(i64::MAX).bind(Some(SHOWN)).fetch_all(connection).await?)
+pub(crate) async fn report_erased(connection: &mut PgConnection, span: Span<'_>) -> Result<Vec<ErasedPart>> {
+    let query = sql!("report_erased" as ErasedPart).bind(span.since).bind(span.until).bind(span.tenant);
+    Ok(query.bind(span.after).bind(span.upto).fetch_all(connection).await?)
 }
 
-/// All of them among the records after one up to another.
-pub(crate) async fn premature_among(
-    connection: &mut PgConnection,
-    (after, upto): (i64, i64),
-) -> Result<Vec<Premature>> {
-    let query = sql!("report_premature" as Premature).bind(Moment::NEG_INFINITY).bind(Moment::INFINITY);
-    Ok(query.bind(None::<&str>).bind(after).bind(upto).bind(None::<i64>).fetch_all(connection).await?)
+pub(crate) async fn report_premature(connection: &mut PgConnection, span: Span<'_>) -> Result<Vec<Premature>> {
+    let query = sql!("report_premature" as Premature).bind(span.since).bind(span.until).bind(span.tenant);
+    Ok(query.bind(span.after).bind(span.upto).bind(span.late).fetch_all(connection).await?)
 }
 
-pub(crate) async fn report_swept_early(
-    connection: &mut PgConnection,
-    since: Moment,
-    until: Moment,
-) -> Result<Vec<SweptEarly>> {
-    let query = sql!("report_swept_early" as SweptEarly).bind(since).bind(until);
-    Ok(query.bind(0_i64).bind(i64::MAX).bind(Some(SHOWN)).fetch_all(connection).await?)
+/// Of all tenants: a record does not say whose rows it is about.
+pub(crate) async fn report_swept_early(connection: &mut PgConnection, span: Span<'_>) -> Result<Vec<SweptEarly>> {
+    let query = sql!("report_swept_early" as SweptEarly).bind(span.since).bind(span.until);
+    Ok(query.bind(span.after).bind(span.upto).bind(span.late).fetch_all(connection).await?)
 }
 
-/// All of them among the records after one up to another.
-pub(crate) async fn swept_early_among(
-    connection: &mut PgConnection,
-    (after, upto): (i64, i64),
-) -> Result<Vec<SweptEarly>> {
-    let query = sql!("report_swept_early" as SweptEarly).bind(Moment::NEG_INFINITY).bind(Moment::INFINITY);
-    Ok(query.bind(after).bind(upto).bind(None::<i64>).fetch_all(connection).await?)
-}
-
-pub(crate) async fn report_asked(
-    connection: &mut PgConnection,
-    since: Moment,
-    until: Moment,
-    tenant: Option<&str>,
-) -> Result<Vec<(String, i64)>> {
-    Ok(sql!("report_asked" as (String, i64)).bind(since).bind(until).bind(tenant).fetch_all(connection).await?)
+pub(crate) async fn report_asked(connection: &mut PgConnection, span: Span<'_>) -> Result<Vec<(String, i64)>> {
+    let query = sql!("report_asked" as (String, i64)).bind(span.since).bind(span.until).bind(span.tenant);
+    Ok(query.bind(span.after).bind(span.upto).fetch_all(connection).await?)
 }
 
 pub(crate) async fn report_below_default(

@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use crate::audit::Moment;
+use crate::audit::{Moment, Period};
 use crate::{Result, sql};
 
 /// When a copy made now ends, and what time it is.
@@ -43,8 +43,19 @@ pub(crate) async fn open_keys(connection: &mut PgConnection) -> Result<Vec<OpenK
     Ok(sql!("open_keys" as OpenKey).fetch_all(connection).await?)
 }
 
-pub(crate) async fn note_destroyed(connection: &mut PgConnection, until: &[Moment]) -> Result<Vec<(Moment, String)>> {
-    Ok(sql!("note_destroyed" as (Moment, String)).bind(until).fetch_all(connection).await?)
+/// How many keys should have been destroyed by now.
+pub(crate) async fn overdue_keys(connection: &mut PgConnection) -> Result<u64> {
+    Ok(sql!("overdue_keys" scalar i64).fetch_one(connection).await?.unsigned_abs())
+}
+
+/// Of these keys those that were not known to be destroyed.
+pub(crate) async fn note_destroyed(
+    connection: &mut PgConnection,
+    keys: &[(Period, String)],
+) -> Result<Vec<(Moment, String)>> {
+    let until: Vec<Moment> = keys.iter().map(|(period, _)| period.end()).collect();
+    let ids: Vec<&str> = keys.iter().map(|(_, id)| id.as_str()).collect();
+    Ok(sql!("note_destroyed" as (Moment, String)).bind(until).bind(ids).fetch_all(connection).await?)
 }
 
 /// A copy as it is stored.

@@ -34,7 +34,7 @@ pub(crate) async fn kept_as(
     rows::end_savepoint(connection, false).await?;
     match kept.map_err(Error::from) {
         Ok(kept) => Ok(kept),
-        Err(error) if error.is_unavailable() => Err(error),
-        Err(_) => Ok(None),
+        Err(error) if error.is_of_a_row() => Ok(None),
+        Err(error) => Err(error),
     }
 }

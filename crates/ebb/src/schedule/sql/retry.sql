@@ -1,7 +1,7 @@
 -- Makes an event ready again with all its attempts: $1 one that failed, or ended undelivered (null: every dead letter), $2 of this
 -- sink only. Whoever asks for it wants it delivered however late it is; a warning of a deletion, which names a date, is made anew
--- instead, and one that was taken back stays so. Wakes whoever sleeps. Expects event_pkey, event_history_id, event_history_dead and
--- warning_event.
+-- instead, and one that was taken back, or that nobody waits for any more, stays as it is. Wakes whoever sleeps. Expects event_pkey,
+-- event_history_id, event_history_dead and warning_event.
 WITH waiting AS (
     UPDATE ebb.event e SET ready_at = ebb.now(), lease_until = NULL, attempts = 0, token = e.token + 1,
                            max_late = CASE WHEN EXISTS (SELECT FROM ebb.warning w WHERE w.event = e.id) THEN e.max_late END
@@ -13,8 +13,10 @@ ended AS (
     WHERE CASE WHEN $1::uuid IS NULL THEN h.state = 'dead' AND ($2::text IS NULL OR h.sink = $2)
                ELSE h.id = $1 AND h.state IN ('dead', 'skipped', 'cancelled') END
       AND h.body <> ''
-      AND NOT (h.state <> 'dead' AND h.subject_policy IS NOT NULL AND h.body::jsonb -> 'data' ->> 'policy' = h.subject_policy
-               AND h.body::jsonb ->> 'type' IN ('deletion_warning', 'deletion_reminder'))
+      -- Of other events a body may have neither of these.
+      AND ((h.state <> 'dead' OR NOT EXISTS (SELECT FROM ebb.warning w WHERE w.event = h.id))
+           AND h.subject_policy IS NOT NULL AND h.body::jsonb -> 'data' ->> 'policy' = h.subject_policy
+           AND h.body::jsonb ->> 'type' IN ('deletion_warning', 'deletion_reminder')) IS NOT TRUE
 ),
 warnings AS MATERIALIZED (
     SELECT e.id FROM ended e WHERE e.subject_policy IS NOT NULL AND ebb.warn_again(e.id)

@@ -8,6 +8,7 @@ use ebb::partition::rollback;
 use ebb::partition::split::{self, split};
 use ebb::spine::Status;
 
+use super::besides::doctor;
 use super::upkeep::Traffic;
 use crate::harness::{Ebb, execute, fetch, run_once};
 
@@ -369,6 +370,32 @@ async fn what_a_policy_of_another_name_took_out_is_not_forgotten() {
     ebb.apply(&policy("")).await;
     ebb.once("p").await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM public.p_2026_03").await, 9);
+}
+
+/// A policy by age that no longer lets partitions go as a whole leaves one that is on its way where it is.
+#[tokio::test]
+async fn one_that_its_policy_no_longer_drops_is_named() {
+    let ebb = Ebb::with(
+        "CREATE TABLE visits (id int, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE visits_1 PARTITION OF visits FOR VALUES FROM ('2024-01-01Z') TO ('2024-02-01Z')",
+    )
+    .await;
+    let by_age = "[[expire]]\nname = \"visits\"\ntable = \"visits\"\ncolumn = \"at\"\nolder_than = \"90d\"\n";
+    ebb.apply(by_age).await;
+    ebb.db
+        .execute(
+            "ALTER TABLE visits DETACH PARTITION visits_1;
+             INSERT INTO ebb.detached (relid, policy, parent, relation, lower_bound, upper_bound, state, detached_at)
+             VALUES ('visits_1'::regclass, 'visits', 'public.visits', 'public.visits_1', '2024-01-01', '2024-02-01', 'detached', now())",
+        )
+        .await;
+    let named = async || {
+        let findings = doctor(&ebb, "partitions").await;
+        findings.iter().any(|(_, evidence)| evidence.contains("public.visits_1 was taken out of public.visits"))
+    };
+    assert!(!named().await);
+    ebb.apply(&format!("{by_age}where = \"id > 0\"")).await;
+    assert!(named().await);
 }
 
 #[tokio::test]

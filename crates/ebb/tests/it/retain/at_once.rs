@@ -149,3 +149,37 @@ async fn whoever_may_not_make_triggers_is_told_what_is_needed() {
     clerks.apply(&without, false, "clerk").await.unwrap();
     assert_eq!(triggers(&ebb).await, 0);
 }
+
+/// What an id is written like is not what it is equal to: `1.0` and `1.00`, `Abc` and `ABC` where case does not count.
+#[tokio::test]
+async fn a_hold_follows_a_key_that_is_written_differently_and_binds_it_without_a_trigger_too() {
+    for more in ["", AT_ONCE] {
+        let ebb = Ebb::with(
+            "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+             CREATE TABLE users (id text COLLATE any_case PRIMARY KEY, deleted_at timestamptz);
+             CREATE TABLE sums (id numeric PRIMARY KEY, deleted_at timestamptz);
+             INSERT INTO users VALUES ('Abc'), ('Two'); INSERT INTO sums VALUES (1.0), (2.0);
+             -- More than goes in one transaction.
+             CREATE TABLE parts (sum numeric REFERENCES sums ON DELETE CASCADE ON UPDATE CASCADE); CREATE INDEX ON parts (sum);
+             INSERT INTO parts SELECT 1.0 FROM generate_series(1, 20500)",
+        )
+        .await;
+        ebb.apply(&(users(more) + "\n" + &users(more).replace("users", "sums"))).await;
+        ebb.db
+            .execute(
+                "SELECT ebb.place_hold('users', 'Abc', 'court'), ebb.place_hold('sums', '1.0', 'court');
+                 UPDATE users SET deleted_at = now(); UPDATE sums SET deleted_at = now();
+                 UPDATE users SET id = 'ABC' WHERE id = 'abc'; UPDATE sums SET id = 1.00 WHERE id = 1",
+            )
+            .await;
+        ebb.db.advance("91 days").await;
+        for policy in ["users", "sums"] {
+            ebb.once(policy).await;
+            ebb.once(policy).await;
+        }
+        assert_eq!((ebb.list("id", "users").await.as_str(), ebb.list("id", "sums").await.as_str()), ("ABC", "1.00"));
+        assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM parts").await, 20_500);
+        let held = ebb.list("subject_id", "ebb.hold").await;
+        assert_eq!(held, if more.is_empty() { "1.0,Abc" } else { "1.00,ABC" });
+    }
+}

@@ -94,13 +94,34 @@ async fn nobody_who_is_not_there_gets_an_event_and_what_is_there_goes_on() {
             "SELECT ebb.schedule_yearly('out', 5, 17, '09:00', 'UTC', '{}', 'yearly', 'all', NULL, '02-28', 'users', '03');
              SELECT ebb.schedule('out', now() + interval '5 years', '{}', 'late', NULL, 'users', '3');
              SELECT ebb.cancel(event) FROM ebb.event_key WHERE key = 'late';
-             UPDATE ebb.event_history SET state = 'dead'; DELETE FROM users WHERE id = 3; UPDATE ebb.recurring SET next_at = ebb.now()",
+             UPDATE ebb.event_history SET state = 'dead';
+             SELECT ebb.schedule('out', now() + interval '5 years', '{}', 'taken back', NULL, 'users', '3');
+             SELECT ebb.cancel(event) FROM ebb.event_key WHERE key = 'taken back';
+             DELETE FROM users WHERE id = 3; UPDATE ebb.recurring SET next_at = ebb.now()",
         )
         .await;
-    let dead = ebb.db.scalar("SELECT event FROM ebb.event_key WHERE key = 'late'").await;
-    assert!(ebb.engine.events().retry(dead).await.unwrap());
+    for key in ["late", "taken back"] {
+        let ended = ebb.db.scalar(&format!("SELECT event FROM ebb.event_key WHERE key = '{key}'")).await;
+        assert!(ebb.engine.events().retry(ended).await.unwrap(), "{key}");
+    }
     ebb.once("events").await;
     let done = "SELECT count(*) FROM ebb.event_history WHERE state = 'done' AND subject_id = '3'";
     let fired = "SELECT count(*) FROM ebb.event WHERE recurring IS NOT NULL AND subject_id = '3'";
-    assert_eq!((ebb.db.scalar::<i64>(done).await, ebb.db.scalar::<i64>(fired).await), (1, 1));
+    assert_eq!((ebb.db.scalar::<i64>(done).await, ebb.db.scalar::<i64>(fired).await), (2, 1));
+}
+
+/// Only what Ebb itself says of a deletion has a link to hide.
+#[tokio::test]
+async fn an_applications_event_that_is_called_like_a_warning_is_delivered_as_it_is() {
+    let ebb = Ebb::shop(SINK).await;
+    ebb.db
+        .execute(
+            r#"SELECT ebb.schedule('out', now(), '{"type": "deletion_warning", "data": ["mail", "sms"]}', NULL, NULL, 'users', '3');
+               SELECT ebb.schedule('out', now(), '{"type": "deletion_warning", "data": {"restore_url": "its own"}}', NULL, NULL, 'users', '3')"#,
+        )
+        .await;
+    ebb.once("events").await;
+    let done =
+        "SELECT count(*) FROM ebb.event_history WHERE state = 'done' AND (body LIKE '%its own%' OR body LIKE '%sms%')";
+    assert_eq!(ebb.db.scalar::<i64>(done).await, 2);
 }

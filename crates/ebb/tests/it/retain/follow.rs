@@ -206,8 +206,18 @@ async fn what_is_closed_names_nobody_whose_row_the_application_deleted() {
     let runs = "SELECT count(*) FROM ebb.run WHERE status <> 'success'";
     assert_eq!(ebb.db.scalar::<i64>(runs).await, 0);
 
-    // An id that the key of today cannot have keeps nothing from going on.
-    ebb.db.execute("UPDATE ebb.deletion SET subject_id = 'no number' WHERE subject_id = '1300'").await;
+    // An id that the key of today cannot have is nobody's, and keeps no other from being forgotten.
+    ebb.db
+        .execute(
+            "INSERT INTO users (id, email) SELECT n, 'x' FROM generate_series(100, 110) n;
+             SELECT ebb.delete_subject('users', id::text) FROM users WHERE id < 200;
+             SELECT ebb.restore_subject('users', id::text) FROM users WHERE id < 200;
+             UPDATE ebb.deletion SET subject_id = 'no number' WHERE subject_id = '1300';
+             UPDATE ebb.deletion SET subject_id = '[\"two\", \"parts\"]' WHERE subject_id = '105';
+             DELETE FROM users WHERE id BETWEEN 100 AND 109",
+        )
+        .await;
     ebb.once("users").await;
     assert_eq!(ebb.db.scalar::<i64>(runs).await, 0);
+    assert_eq!(ebb.list("subject_id", "ebb.deletion WHERE subject_id IS NOT NULL").await, "110,2");
 }

@@ -232,3 +232,21 @@ async fn very_many_rows_with_a_term_of_their_own_keep_nobody_back() {
                 FROM (SELECT tenant, user_id, count(*) AS n FROM orders WHERE id >= 1000 GROUP BY 1, 2) x";
     assert_eq!(ebb.db.scalar::<String>(left).await, "t0 t 39667, t1 t 39667");
 }
+
+/// A row that its policy leaves out, or that has no time to count from, stays for good: the plan says how many do.
+#[tokio::test]
+async fn rows_that_no_policy_will_ever_take_are_counted_by_the_plan() {
+    let ebb = Ebb::with(TABLES).await;
+    ebb.db.execute("INSERT INTO orders VALUES (7, 1, 't1', 'closed', NULL)").await;
+    ebb.apply(&format!("{}{}", orders("365d", ""), users(""))).await;
+    due(&ebb).await;
+    let left = async || {
+        let plan = ebb.engine.plan(&[]).await.unwrap();
+        plan.trees.into_iter().find(|tree| tree.policy == "users").unwrap().left
+    };
+    assert_eq!(left().await, [("public.orders".to_owned(), "orders".to_owned(), 3)]);
+    ebb.db
+        .execute("UPDATE orders SET closed_at = now() WHERE closed_at IS NULL; UPDATE orders SET status = 'closed'")
+        .await;
+    assert_eq!(left().await, []);
+}

@@ -5,7 +5,7 @@ use ebb::policy::Term;
 use ebb::retain::{OverrideChange, Report, TenantTerms};
 
 use super::{SHOP, users};
-use crate::harness::Ebb;
+use crate::harness::{Ebb, execute};
 
 #[tokio::test]
 async fn a_premature_erasure_is_found_and_never_forgotten() {
@@ -219,6 +219,74 @@ async fn rows_that_go_by_their_age_too_early_are_found() {
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.premature").await, 3);
 }
 
+/// Where clocks go back, an hour comes twice: what ends in it has ended when it has come twice.
+#[tokio::test]
+async fn rows_and_partitions_whose_months_end_in_an_hour_that_comes_twice_are_not_early() {
+    let ebb = Ebb::with(
+        "CREATE TABLE visits (id int PRIMARY KEY, at timestamptz NOT NULL);
+         INSERT INTO visits SELECT n, timestamptz '2026-10-30 22:00Z' + n * interval '10 minutes' FROM generate_series(0, 40) n;
+         CREATE TABLE days (id int, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM ('2027-01-31Z') TO ('2027-02-01Z');
+         INSERT INTO days VALUES (1, '2027-01-31 12:00Z');
+         CREATE TABLE months (id int, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE months_9 PARTITION OF months FOR VALUES FROM ('2027-09-01Z') TO ('2027-10-01Z');
+         INSERT INTO months VALUES (1, '2027-09-30 23:50Z')",
+    )
+    .await;
+    ebb.set_clock("2027-02-01 00:00Z").await;
+    let by_age = |table: &str, more: &str| {
+        format!(
+            "[[retain]]\nname = \"{table}\"\ntable = \"{table}\"\ncolumn = \"at\"\nbrake = {{ share = \"off\" }}\n{more}\n"
+        )
+    };
+    ebb.apply(
+        &(by_age("visits", "older_than = \"1y\"\nzone = \"Europe/London\"")
+            + &by_age("days", "older_than = \"1mo\"\nfloor = \"30d\"")
+            + "[[partition]]\nname = \"months\"\ntable = \"months\"\ncolumn = \"at\"\nby = \"month\"\nahead = 1\nkeep = \"1mo\"\nzone = \"Europe/Berlin\"\n"),
+    )
+    .await;
+    let left = async |table: &str| ebb.db.scalar::<i64>(&format!("SELECT count(*) FROM {table}")).await;
+    // A month after the last of January is over before thirty days are: the floor keeps the partition as it keeps rows.
+    for (now, days) in [("2027-03-01 00:00Z", 1), ("2027-03-02 11:59Z", 1), ("2027-03-02 12:01Z", 0)] {
+        ebb.set_clock(now).await;
+        ebb.once("days").await;
+        assert_eq!(left("days").await, days, "{now}");
+    }
+    // Summer time ends on the 31st of October 2027 at 01:00Z.
+    for now in ["2027-10-31 00:30Z", "2027-10-31 00:59Z", "2027-10-31 01:30Z", "2027-10-31 02:30Z"] {
+        ebb.set_clock(now).await;
+        ebb.once("visits").await;
+        let early =
+            "SELECT count(*) FROM ebb.audit WHERE action = 'expire' AND due_to > (details ->> 'as_of')::timestamptz";
+        assert_eq!(ebb.db.scalar::<i64>(early).await, 0, "{now}");
+    }
+    assert!(left("visits").await < 20, "they go once it has come twice");
+    // In Berlin the partition ends at 02:00 of the 1st of October in summer, and a month later that is an hour later in UTC.
+    for (now, months) in [("2027-11-01 00:30Z", 1), ("2027-11-01 01:01Z", 0)] {
+        ebb.set_clock(now).await;
+        ebb.once("months").await;
+        assert_eq!(left("months").await, months, "{now}");
+    }
+    let report = whole(&ebb).await;
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test]
+async fn whose_tenant_lets_nothing_go_went_too_early() {
+    let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
+    let times = "'soft_deleted_at', ebb.now() - interval '1 year', 'erased_at', ebb.now(), 'tenant', 't1'";
+    forge(&ebb, "before", times).await;
+    for (name, enabled) in [("off", false), ("on", true)] {
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        let terms = OverrideChange::Set(TenantTerms { enabled, ..Default::default() });
+        ebb::retain::set_override(&mut tx, "users", "t1", &terms, true, "test").await.unwrap();
+        tx.commit().await.unwrap();
+        forge(&ebb, name, times).await;
+        forge(&ebb, "other", &times.replace("t1", "t2")).await;
+    }
+    assert_eq!(too_early(&ebb).await, ["off"]);
+}
+
 #[tokio::test]
 async fn a_tenants_report_says_nothing_of_others() {
     let ebb = Ebb::shop("tenant = \"tenant_id\"\ntenant_override = true").await;
@@ -268,25 +336,71 @@ async fn a_large_audit_is_reported_and_reviewed_in_parts_and_nothing_is_left_out
             "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
              SELECT 'erase', 'users', p.version, 1, 'x', jsonb_build_object('deletion', gen_random_uuid(), 'tenant', 't' || n % 2,
                  'soft_deleted_at', ebb.now() - make_interval(days => CASE WHEN n % 2 = 1 THEN 79 ELSE 90 END - (n % 10 = 3)::int - (n % 10 = 4)::int * (n % 20 / 10)),
-                 'erased_at', ebb.now(), 'expedited', n % 10 IN (3, 4))
+                 'erased_at', ebb.now(), 'expedited', n % 10 IN (3, 4), 'tables', jsonb_build_object('public.users', 1, 'public.orders', n % 3))
              FROM ebb.policy p, generate_series(1, 25000) n WHERE p.name = 'users'",
         )
         .await;
     let early = 25_000 / 10 + 25_000 / 20;
     let report = whole(&ebb).await;
     assert_eq!((report.premature.len(), report.erased[0].subjects), (1_000, 25_000), "it shows the first of them");
+    // Parts add up to what one question would have answered.
+    let days = "extract(epoch FROM (details ->> 'erased_at')::timestamptz - (details ->> 'soft_deleted_at')::timestamptz) / 86400";
+    let days = format!("SELECT ARRAY[avg({days}), min({days})]::float8[] FROM ebb.audit WHERE action = 'erase'");
+    let days: Vec<f64> = ebb.db.scalar(&days).await;
+    let erased = &report.erased[0];
+    assert!(
+        (erased.average_days - days[0]).abs() < 1e-6 && (erased.shortest_days - days[1]).abs() < 1e-6,
+        "{erased:?}"
+    );
+    let deleted: Vec<(&str, i64)> = report.deleted.iter().map(|one| (one.table.as_str(), one.rows)).collect();
+    assert_eq!(deleted, [("public.orders", 25_000), ("public.users", 25_000)]);
     ebb.db.advance("8 days").await;
     assert_eq!(reviewed(&ebb).await, early);
     let parts = "SELECT (count(*), sum(erased), sum(premature))::text FROM ebb.review";
     assert_eq!(ebb.db.scalar::<String>(parts).await, format!("(3,25000,{early})"));
     let again = "SELECT bool_and(v.since = COALESCE(before.until, '-infinity')) FROM ebb.review v LEFT JOIN ebb.review before ON before.id = v.id - 1";
     assert!(ebb.db.scalar::<bool>(again).await, "each goes on where the one before it ended");
-    // A record that was committed after others had been passed is met by the next one.
+}
+
+#[tokio::test]
+async fn an_early_erasure_that_is_committed_after_its_place_was_passed_is_found() {
+    let ebb = Ebb::shop("").await;
+    let early = "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
+        SELECT 'erase', 'users', p.version, 1, 'x', jsonb_build_object('soft_deleted_at', ebb.now(), 'erased_at', ebb.now())
+        FROM ebb.policy p WHERE p.name = 'users'";
+    let mut slow = ebb.client().await;
+    execute(&mut slow, &format!("BEGIN; {early}")).await;
+    // Many others come and are passed, in several parts, while it is still under way.
+    ebb.db.execute("INSERT INTO ebb.audit (action, by_name) SELECT 'test', 'x' FROM generate_series(1, 21000)").await;
+    for _ in 0..2 {
+        ebb.db.advance("8 days").await;
+        assert_eq!(reviewed(&ebb).await, 0);
+    }
+    execute(&mut slow, "COMMIT").await;
     ebb.db.advance("8 days").await;
-    ebb.db.execute("UPDATE ebb.audit SET details = details || jsonb_build_object('soft_deleted_at', ebb.now()) WHERE id = (SELECT max(id) - 10 FROM ebb.audit WHERE action = 'erase')").await;
-    assert_eq!(reviewed(&ebb).await, early + 1);
-    let last = "SELECT (erased, premature)::text FROM ebb.review ORDER BY id DESC LIMIT 1";
-    assert_eq!(ebb.db.scalar::<String>(last).await, "(0,1)");
+    assert_eq!(reviewed(&ebb).await, 1);
+    // Once, and what else is there is not gone through again.
+    ebb.db.advance("8 days").await;
+    assert_eq!(reviewed(&ebb).await, 1);
+    let found = "SELECT string_agg(premature::text, ',' ORDER BY id) FROM ebb.review WHERE premature > 0";
+    assert_eq!(ebb.db.scalar::<String>(found).await, "1");
+}
+
+#[tokio::test]
+async fn what_went_too_early_is_reported_wherever_it_is_in_a_large_audit() {
+    let ebb = Ebb::shop("").await;
+    let records = "INSERT INTO ebb.audit (action, policy, policy_version, rows, by_name, details)
+         SELECT 'erase', 'users', p.version, 1, 'x', jsonb_build_object('deletion', gen_random_uuid(), 'erased_at', ebb.now(),
+             'soft_deleted_at', CASE WHEN n IN (1, 10001, 20002) THEN ebb.now() - interval '89 days' ELSE '-infinity' END)
+         FROM ebb.policy p, generate_series($1, $2) n WHERE p.name = 'users'";
+    let forge = |from: &str, to: &str| records.replace("$1", from).replace("$2", to);
+    ebb.db.execute(&forge("2", "100")).await;
+    let report = whole(&ebb).await;
+    assert_eq!((report.erased[0].subjects, report.erased[0].average_days), (99, 0.0), "of nobody it is known how long");
+    ebb.db.execute(&forge("1", "20002")).await;
+    let report = whole(&ebb).await;
+    assert_eq!(report.premature.len(), 3);
+    assert_eq!((report.erased[0].subjects, report.erased[0].average_days.round()), (20_101, 89.0));
 }
 
 #[tokio::test]

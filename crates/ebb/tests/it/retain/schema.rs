@@ -330,11 +330,62 @@ async fn columns_that_compare_texts_in_different_ways_are_followed_as_the_server
     assert_eq!(ebb.erased().await, (1, 5));
 }
 
+/// What `character` and `text` have in common is up to the foreign key, not to whoever compares them: with blanks or without.
+#[tokio::test]
+async fn references_between_types_are_compared_as_the_server_does() {
+    let ebb = Ebb::with(
+        "CREATE DOMAIN code AS character(10);
+         CREATE TABLE users (id code PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES ('A1'), ('A2'), ('A3');
+         CREATE TABLE invoices (id int PRIMARY KEY, owner text REFERENCES users ON DELETE CASCADE, at timestamptz DEFAULT now());
+         CREATE TABLE lines (invoice int REFERENCES invoices ON DELETE CASCADE);
+         CREATE TABLE visits (id int PRIMARY KEY, owner varchar REFERENCES users ON DELETE CASCADE);
+         INSERT INTO invoices SELECT n, rpad('A' || 1 + n % 3, n) FROM generate_series(2, 10) n; INSERT INTO lines SELECT id FROM invoices;
+         INSERT INTO visits SELECT n, rpad('A' || 1 + n % 3, n) FROM generate_series(2, 10) n;
+         CREATE TABLE shops (id varchar(10) PRIMARY KEY, deleted_at timestamptz); INSERT INTO shops VALUES ('ab'), ('ab  ');
+         CREATE TABLE goods (id int PRIMARY KEY, shop character(10) REFERENCES shops ON DELETE CASCADE); INSERT INTO goods VALUES (1, 'ab')",
+    )
+    .await;
+    let kept = "[[retain]]\nname = \"invoices\"\ntable = \"invoices\"\ncolumn = \"at\"\nolder_than = \"10y\"\nfloor = \"10y\"\nbasis = \"law\"\n";
+    let shops = users("").replace("users", "shops");
+    ebb.apply(&format!("{}\n{shops}\n{kept}", users(""))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', 'A1'), ebb.delete_subject('shops', 'ab  ')").await;
+    ebb.db.advance("91 days").await;
+    for policy in ["users", "shops"] {
+        ebb.once(policy).await;
+    }
+    assert_eq!(
+        (ebb.list("id", "users").await.as_str(), ebb.list("id", "visits").await.as_str()),
+        ("A2,A3", "2,4,5,7,8,10")
+    );
+    let nobody = "invoices WHERE owner IS NULL";
+    assert_eq!((ebb.list("id", nobody).await.as_str(), ebb.list("invoice", "lines").await.len()), ("3,6,9", 18));
+    assert_eq!((ebb.list("id", "shops").await.as_str(), ebb.list("id", "goods").await.as_str()), ("ab", "1"));
+    let tables = "SELECT details ->> 'tables' FROM ebb.audit WHERE action = 'erase' ORDER BY id";
+    assert_eq!(ebb.db.scalar::<String>(tables).await, r#"{"public.users": 1, "public.visits": 3}"#);
+}
+
+#[tokio::test]
+async fn a_large_table_whose_reference_has_another_type_is_refused_by_name() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id numeric PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1);
+         CREATE TABLE posts (id int PRIMARY KEY, owner int REFERENCES users ON DELETE CASCADE, body text); CREATE INDEX ON posts (owner);
+         INSERT INTO posts SELECT n, 1, repeat('x', 100) FROM generate_series(1, 10000) n",
+    )
+    .await;
+    let refused = ebb.try_apply(&users("")).await.unwrap_err();
+    assert!(refused.to_string().contains("owner is of another type than what it refers to"), "{refused}");
+}
+
 #[tokio::test]
 async fn a_column_that_can_never_be_null_is_named_before_it_is_to_be() {
-    for column in ["bigint GENERATED ALWAYS AS (id / 10) STORED", "owner"] {
+    for column in [
+        "bigint GENERATED ALWAYS AS (id / 10) STORED",
+        "owner",
+        "wanted",
+        "bigint CONSTRAINT there CHECK (user_id IS NOT NULL)",
+    ] {
         let ebb = Ebb::with(&format!(
-            "CREATE DOMAIN owner AS bigint NOT NULL; CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+            "CREATE DOMAIN owner AS bigint NOT NULL; CREATE DOMAIN wanted AS bigint CHECK (VALUE IS NOT NULL); CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
              CREATE TABLE posts (id bigint PRIMARY KEY, user_id {column} REFERENCES users)"
         ))
         .await;
@@ -344,6 +395,38 @@ async fn a_column_that_can_never_be_null_is_named_before_it_is_to_be() {
             plan.trees[0].findings.iter().filter(|found| found.refuses).map(|found| found.message.as_str()).collect();
         assert_eq!(refused, ["its action would set user_id to null, and the column does not allow it"], "{column}");
     }
+}
+
+#[tokio::test]
+async fn what_may_stand_in_the_way_of_every_row_is_named_before() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE links (user_id bigint REFERENCES users ON DELETE SET NULL, shop int, CHECK (num_nonnulls(user_id, shop) = 1));
+         CREATE TABLE logs (user_id bigint REFERENCES users ON DELETE CASCADE) PARTITION BY LIST (user_id);
+         CREATE TABLE logs_1 PARTITION OF logs DEFAULT; CREATE PUBLICATION changes FOR TABLE logs;
+         CREATE TABLE late (id bigint PRIMARY KEY DEFERRABLE, deleted_at timestamptz);
+         CREATE TABLE people (id bigint PRIMARY KEY, gone text, deleted_at timestamptz GENERATED ALWAYS AS (NULL::timestamptz) STORED)",
+    )
+    .await;
+    let found = async || ebb.engine.plan(&wanted(&users("")).unwrap()).await.unwrap().trees[0].findings.clone();
+    let says = |found: &[ebb::retain::Finding], refuses: bool, text: &str| {
+        assert!(
+            found.iter().any(|found| found.refuses == refuses && found.message.contains(text)),
+            "{text}: {found:?}"
+        );
+    };
+    let before = found().await;
+    says(&before, false, "user_id becomes null, and a CHECK asks which columns are");
+    says(&before, true, "changes of public.logs_1 are published, and it has no replica identity");
+    ebb.db.execute("ALTER TABLE logs_1 REPLICA IDENTITY FULL").await;
+    assert!(found().await.iter().all(|found| !found.refuses));
+    let refused = ebb.try_apply(&users("").replace("users", "people")).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("column deleted_at is generated: nobody can delete or restore a subject by it"),
+        "{refused}"
+    );
+    let refused = ebb.try_apply(&users("").replace("users", "late")).await.unwrap_err().to_string();
+    assert!(refused.contains("its primary key is DEFERRABLE: a subject could not be named"), "{refused}");
 }
 
 #[tokio::test]

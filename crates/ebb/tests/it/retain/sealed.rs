@@ -50,6 +50,7 @@ impl Ebb {
     fn key_files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.period_keys().directory()).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.contains(".key"));
         names.sort();
         names
     }
@@ -220,6 +221,87 @@ async fn without_the_periods_key_nothing_is_erased() {
     ebb.once("users").await;
     assert_eq!(ebb.rows().await.0, 10);
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.snapshot WHERE complete").await, 2);
+}
+
+/// A subject is gone, its copy's day has come, and what the database says of the key.
+async fn ended() -> (Ebb, String) {
+    let ebb = Ebb::shop(SEALED).await;
+    ebb.gone(7).await;
+    ebb.once("users").await;
+    ebb.db.advance("31 days").await;
+    let file = ebb.key_files().remove(0);
+    (ebb, file)
+}
+
+impl Ebb {
+    async fn destroyed(&self) -> (i64, i64) {
+        let records = "SELECT count(*) FROM ebb.audit WHERE action = 'destroy_key'";
+        let keys = "SELECT count(*) FROM ebb.period_key WHERE destroyed_at IS NOT NULL";
+        (self.db.scalar(records).await, self.db.scalar(keys).await)
+    }
+
+    async fn overdue(&self) -> Option<String> {
+        let questions = ebb::doctor::Questions {
+            wanted: Vec::new(),
+            host_time: jiff::Timestamp::now(),
+            role: None,
+            embedded: false,
+        };
+        let findings = self.engine.doctor(&questions).await.unwrap().findings;
+        let found = findings.into_iter().find(|found| found.check == "audit" && found.evidence.contains("its day has"));
+        found.map(|found| found.evidence)
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_on_record_as_destroyed_only_by_who_had_it() {
+    let (ebb, file) = ended().await;
+    // A volume that is not mounted, then its empty mount point, then a node with a directory of its own and a key of its own in it.
+    let directory = ebb.period_keys().directory().to_owned();
+    let elsewhere = directory.with_extension("elsewhere");
+    fs::rename(&directory, &elsewhere).unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.destroyed().await, (0, 0));
+    let said = ebb.overdue().await.expect("doctor names the key");
+    assert!(said.contains("no node has destroyed it"), "{said}");
+    ebb.period_keys().create_directory().unwrap();
+    ebb.once("users").await;
+    assert_eq!(ebb.destroyed().await, (0, 0));
+    let period: Period = Period::ending(ebb.db.scalar("SELECT until FROM ebb.period_key").await).unwrap();
+    ebb.period_keys().create_if_missing(period).unwrap();
+    ebb.once("users").await;
+    assert_eq!((ebb.key_files().len(), ebb.destroyed().await), (0, (0, 0)), "another key of that name went");
+    assert!(ebb.overdue().await.is_some() && elsewhere.join(&file).exists());
+    assert_eq!(ebb.engine.status().await.unwrap().audit.overdue_keys, 1);
+    fs::remove_dir_all(&directory).unwrap();
+    fs::rename(&elsewhere, &directory).unwrap();
+    ebb.once("users").await;
+    assert_eq!((ebb.key_files().len(), ebb.destroyed().await), (0, (1, 1)));
+    assert_eq!((ebb.overdue().await, ebb.engine.status().await.unwrap().audit.overdue_keys), (None, 0));
+}
+
+#[tokio::test]
+async fn a_key_whose_destroyer_died_is_put_on_record_by_the_next_look() {
+    // Whoever destroys dies before anything is overwritten, before the file is removed, and before the record.
+    for died in ["begun", "overwritten", "removed"] {
+        let (ebb, file) = ended().await;
+        let path = ebb.period_keys().directory().join(file);
+        let content = fs::read(&path).unwrap();
+        let now: ebb::audit::Moment = ebb.db.scalar("SELECT ebb.now()").await;
+        assert_eq!(ebb.period_keys().destroy_until(now).unwrap().len(), 1);
+        assert_eq!(ebb.destroyed().await, (0, 0));
+        match died {
+            "begun" => fs::write(&path, content).unwrap(),
+            "overwritten" => fs::write(&path, vec![0; content.len()]).unwrap(),
+            _ => {}
+        }
+        ebb.once("users").await;
+        assert_eq!((ebb.key_files().len(), ebb.destroyed().await), (0, (1, 1)), "{died}");
+        // A backup of the database does not know of it, the directory does.
+        ebb.db.execute("UPDATE ebb.period_key SET destroyed_at = NULL").await;
+        ebb.once("users").await;
+        assert_eq!(ebb.destroyed().await, (2, 1), "{died}");
+    }
 }
 
 #[tokio::test]

@@ -93,7 +93,8 @@ async fn nor_other_rows_of_its_own_table() {
     assert!(refused.contains("deleting rows of public.posts takes other rows of it along"), "{refused}");
     let refused = ebb.try_apply(&by_age("posts", "90d", "floor = \"90d\"\nbasis = \"law\"")).await.unwrap_err();
     assert!(refused.to_string().contains("policy posts keeps those, and its floor 90d would not hold"), "{refused}");
-    ebb.apply(&by_age("posts", "90d", "")).await;
+    let refused = ebb.try_apply(&by_age("posts", "90d", "")).await.unwrap_err().to_string();
+    assert!(refused.contains("policy posts keeps those for 90d by a time of their own"), "{refused}");
 }
 
 #[tokio::test]
@@ -159,12 +160,71 @@ async fn a_sweep_takes_nothing_along_that_a_floor_or_a_longer_term_keeps() {
     }
 }
 
+/// A row below may be younger than the one above it, so no two terms make it safe.
 #[tokio::test]
-async fn a_shorter_term_below_is_no_obstacle() {
-    let ebb = Ebb::with(ORDERS).await;
-    ebb.apply(&(by_age("orders", "90d", "") + &by_age("items", "30d", ""))).await;
-    ebb.once("orders").await;
-    assert_eq!((ebb.list("id", "orders").await, ebb.list("id", "items").await), (String::new(), String::new()));
+async fn nor_a_younger_row_whose_term_is_as_long_or_shorter() {
+    for items in ["90d", "30d"] {
+        let ebb = Ebb::with(ORDERS).await;
+        let both = by_age("orders", "90d", "") + &by_age("items", items, "");
+        let refused = ebb.try_apply(&both).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("policy orders: deleting rows of public.orders takes rows of public.items"),
+            "{refused}"
+        );
+        assert!(!refused.hint().unwrap_or_default().contains("as well"), "{refused:?}");
+        ebb.db
+            .execute(
+                "ALTER TABLE items DROP CONSTRAINT items_order_id_fkey, ADD FOREIGN KEY (order_id) REFERENCES orders;
+                 UPDATE items SET created_at = now() WHERE id = 20",
+            )
+            .await;
+        ebb.apply(&both).await;
+        for policy in ["items", "orders"] {
+            ebb.once(policy).await;
+        }
+        assert_eq!((ebb.list("id", "orders").await, ebb.list("id", "items").await), ("2".into(), "20".into()));
+    }
+}
+
+#[tokio::test]
+async fn what_one_policy_takes_along_keeps_no_other_from_being_changed_and_observing_takes_nothing() {
+    let ebb =
+        Ebb::with(&format!("{ORDERS}; CREATE TABLE logs (id bigint PRIMARY KEY, created_at timestamptz NOT NULL)"))
+            .await;
+    ebb.db.execute("ALTER TABLE items DROP CONSTRAINT items_order_id_fkey").await;
+    ebb.apply(&(by_age("orders", "90d", "") + &by_age("items", "10y", "") + &by_age("logs", "90d", ""))).await;
+    ebb.db.execute("ALTER TABLE items ADD FOREIGN KEY (order_id) REFERENCES orders ON DELETE CASCADE").await;
+    let set = async |policy: &str, key: &str, value: serde_json::Value| {
+        let spec = ebb::policy::Spec::from_iter([(key.to_owned(), value)]);
+        ebb.engine.set_policy(policy, &spec, "test").await
+    };
+    set("logs", "older_than", "120d".into()).await.unwrap();
+    for (policy, key, value) in [("orders", "older_than", "120d"), ("items", "older_than", "11y")] {
+        let refused = set(policy, key, value.into()).await.unwrap_err().to_string();
+        assert!(refused.contains("policy orders: deleting rows of public.orders takes"), "{refused}");
+    }
+    // What only looks, or does nothing, may stay as it is.
+    set("orders", "mode", "observe".into()).await.unwrap();
+    set("items", "older_than", "11y".into()).await.unwrap();
+    let finished = ebb.once("orders").await;
+    assert!(!finished.has_failed(), "{finished:?}");
+    assert_eq!((ebb.stopped("orders").await.as_str(), ebb.list("id", "items").await.as_str()), ("", "10,20,30"));
+    assert!(set("orders", "mode", "enforce".into()).await.is_err());
+    set("orders", "enabled", false.into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sweep_over_the_subjects_themselves_is_told_what_helps() {
+    let ebb = Ebb::with(FORUM).await;
+    let unconfirmed =
+        "[[expire]]\nname = \"unconfirmed\"\ntable = \"users\"\ncolumn = \"deleted_at\"\nolder_than = \"1d\"\n";
+    let refused = ebb.try_apply(&(users("") + "\n" + unconfirmed)).await.unwrap_err();
+    assert!(refused.to_string().contains("policy unconfirmed: deleting rows of public.users takes"), "{refused}");
+    let hint = refused.hint().unwrap_or_default();
+    assert!(
+        hint.contains("soft-delete such rows, so that policy users erases") && !hint.contains("make public.users"),
+        "{hint}"
+    );
 }
 
 #[tokio::test]

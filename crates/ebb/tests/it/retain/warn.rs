@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb::policy::Term;
 use ebb::retain::{Link, OverrideChange, TenantTerms};
-use ebb::schedule::sink::{Delivery, Verdict};
+use ebb::schedule::sink::{Delivery, Response, Verdict};
 use ebb::{Engine, Error};
 use serde_json::{Value, json};
 
@@ -149,6 +149,69 @@ async fn a_subject_is_warned_once_and_erased_when_the_promised_time_is_over() {
         .await;
     assert!(warned);
     assert_eq!(shop.ebb.db.scalar::<i64>("SELECT sum(rows)::int8 FROM ebb.audit WHERE action = 'warn'").await, 1);
+}
+
+/// What a migration does from one of its statements on.
+fn upgrade(name: &str, from: &str) -> String {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).unwrap();
+    let mut paths = files.map(|file| file.unwrap().path());
+    let path = paths.find(|path| path.to_str().unwrap().ends_with(name)).unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    text[text.find(from).unwrap()..].to_owned()
+}
+
+#[tokio::test]
+async fn what_a_receiver_repeats_of_a_warning_is_not_kept() {
+    let shop = Shop::new("").await;
+    shop.delete(7).await;
+    shop.pass("61 days").await;
+    shop.run().await;
+    // A receiver that answers with what it was sent, and an error that quotes it.
+    let body: String = shop.ebb.db.scalar("SELECT body FROM ebb.event").await;
+    let echo = |status| Some(Response { status: Some(status), body: body.clone() });
+    let link =
+        serde_json::from_str::<Value>(&body).unwrap()["data"]["data"]["restore_url"].as_str().unwrap().to_owned();
+    let token = link.strip_prefix("https://app.example.test/restore?token=").unwrap().to_owned();
+    let failed = |status| Verdict::Failed {
+        error: format!("it did not like {link}"),
+        permanent: false,
+        retry_after: None,
+        response: echo(status),
+    };
+    shop.ledger.answer([failed(500), failed(502), Verdict::Delivered { response: echo(200) }]);
+    let kept = async |of: &str| {
+        let kept = format!("SELECT COALESCE(response::text, '') || COALESCE(error, '') FROM {of}");
+        let kept: String = shop.ebb.db.scalar(&kept).await;
+        assert!(!kept.contains(&token) && !kept.contains("secret-7@") && !kept.contains("Secret Name 7"), "{kept}");
+        kept
+    };
+    shop.deliver().await;
+    assert!(kept("ebb.event").await.contains("500"));
+    for _ in 0..2 {
+        shop.pass("1 hour").await;
+        shop.deliver().await;
+    }
+    let told = kept("ebb.event_history").await;
+    assert!(["500", "502", "200"].iter().all(|status| told.contains(status)), "{told}");
+    assert_eq!(found_in_ebb(&shop.ebb, &token).await, Vec::<String>::new());
+    // What was kept before the upgrade goes with it.
+    let former = format!(
+        "UPDATE ebb.event_history SET response = jsonb_build_object('status', 200, 'body', {0}, 'earlier',
+            jsonb_build_array(jsonb_build_object('answer', jsonb_build_object('status', 500, 'body', {0}))))",
+        format_args!("'{token}'::text")
+    );
+    shop.ebb.db.execute(&former).await;
+    assert_ne!(found_in_ebb(&shop.ebb, &token).await, Vec::<String>::new());
+    shop.ebb.db.execute(&upgrade("_echo.sql", "UPDATE ebb.event e")).await;
+    let told = kept("ebb.event_history").await;
+    assert!(["500", "200"].iter().all(|status| told.contains(status)), "{told}");
+    assert_eq!(found_in_ebb(&shop.ebb, &token).await, Vec::<String>::new());
+    // Of other events the answer is kept.
+    let scheduled = "SELECT ebb.schedule('h', ebb.now(), '{\"type\": \"hello\"}', NULL, NULL, 'users', '7')";
+    shop.ebb.db.execute(scheduled).await;
+    shop.ledger.answer([Verdict::Delivered { response: Some(Response { status: Some(200), body: "welcome".into() }) }]);
+    shop.deliver().await;
+    assert_eq!(found_in_ebb(&shop.ebb, "welcome").await.len(), 1);
 }
 
 #[tokio::test]
@@ -672,6 +735,9 @@ async fn nobody_is_written_to_about_an_erasure_that_no_longer_comes() {
             _ => drop(shop.ebb.apply("[sinks.h]\ntype = \"handler\"\n").await),
         }
         assert_eq!(shop.ebb.state("7").await, "pending", "{off}");
+        // The deletion is open, so a link would work: none can be read.
+        let links = "SELECT count(*) FROM (SELECT body FROM ebb.v_events UNION ALL SELECT body FROM ebb.event_history) e WHERE body LIKE '%restore?token%'";
+        assert_eq!(shop.ebb.db.scalar::<i64>(links).await, 0, "{off}");
         shop.pass("40 days").await;
         if matches!(off, "observe" | "tenant") {
             shop.run().await;

@@ -228,7 +228,7 @@ fn join(of: &[Ident], values: &[Column], first: usize) -> Join {
 
 /// The same of one column as a condition alone: an index is gone through for all values at once, without a join.
 fn among(of: &Ident, value: &Column, at: usize) -> String {
-    value.operators.same(&format!("n.{of}"), &format!("ANY (${at}::text[]::{}[])", value.sql_type))
+    value.operators.any(&format!("n.{of}"), &format!("${at}::text[]::{}[]", value.sql_type))
 }
 
 /// The values of some columns among those that were read.

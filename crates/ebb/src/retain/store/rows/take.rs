@@ -7,11 +7,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Doomed, Join, Path, Rows, Values, among, bind, fetch, join, outside, pick};
-use crate::Result;
 use crate::pg::expression::Change;
 use crate::pg::{Ident, Relation};
 use crate::retain::compile::Set;
 use crate::retain::tree::{Column, Edge, Tree};
+use crate::{Error, Result};
 
 /// Rows by node, and by subject; the rows themselves where a copy is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +44,34 @@ impl Taken {
             None => (String::new(), ""),
             Some(_) => (format!(", pg_catalog.row_to_json({alias}.*)::text AS row"), ", pg_catalog.array_agg(row)"),
         }
+    }
+
+    /// A statement's rows of (subject, count, what else it was asked for) with all counts of what else in one row, unless a copy is
+    /// wanted: very many rows cost more than what they say.
+    fn gathered(&self, counts: &str, by: Option<&str>) -> String {
+        if self.copy.is_some() {
+            return counts.to_owned();
+        }
+        let (what, group) = by.map_or_else(Default::default, |by| (format!(", {by}"), format!(" GROUP BY {by}")));
+        format!(
+            "SELECT pg_catalog.array_agg(g.s), pg_catalog.array_agg(g.c){what} FROM ({counts}) AS g (s, c{what}){group}"
+        )
+    }
+
+    /// Adds what such a statement returned.
+    fn add_gathered(&mut self, node: usize, rows: &[PgRow]) -> Result<i64> {
+        if self.copy.is_some() {
+            return self.add(node, rows);
+        }
+        let mut total = 0;
+        for row in rows {
+            let (subjects, counts): (Option<Vec<i32>>, Option<Vec<i64>>) = (row.try_get(0)?, row.try_get(1)?);
+            for (subject, count) in subjects.into_iter().flatten().zip(counts.into_iter().flatten()) {
+                *self.counts.entry((node, subject)).or_default() += count;
+                total += count;
+            }
+        }
+        Ok(total)
     }
 
     /// Adds rows of (subject, count) and, where a copy is wanted, the rows themselves.
@@ -79,13 +107,17 @@ pub(crate) async fn delete_through(
     let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
     if let (None, true, [of], [value]) = (limit, edge.distinct, edge.child_columns.as_slice(), columns.as_slice()) {
         let on = Rows::Go.behind(edge, &among(of, value, 1));
+        if edge.key.is_some() && taken.copy.is_none() && says_it_one_way(value) {
+            let gone = format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v");
+            return take_by_value(connection, tree, &gone, (values[0], &parents.subjects), (edge.child, taken)).await;
+        }
         let sql = format!(
             "WITH gone AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}) {}",
-            whose("gone", (&join, value), "", rows, &tree.path)
+            taken.gathered(&whose("gone", (&join, value), "", rows, &tree.path), None)
         );
         let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
         tree.path.close(connection).await?;
-        return taken.add(edge.child, &rows);
+        return taken.add_gathered(edge.child, &rows);
     }
     let gone = match limit {
         None => {
@@ -100,10 +132,50 @@ pub(crate) async fn delete_through(
         ),
     };
     let opened = tree.path.opened();
-    let sql = format!("WITH gone AS ({gone}) SELECT s, count(*){rows} FROM gone{opened} GROUP BY s");
+    let counts = format!("SELECT s, count(*){rows} FROM gone{opened} GROUP BY s");
+    let sql = format!("WITH gone AS ({gone}) {}", taken.gathered(&counts, None));
     let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
     tree.path.close(connection).await?;
-    taken.add(edge.child, &rows)
+    taken.add_gathered(edge.child, &rows)
+}
+
+/// Whether equal values of a column are the same text, also where a foreign key compares them with those of a similar type.
+fn says_it_one_way(column: &Column) -> bool {
+    column.operators.cast().is_none() && ["bigint", "integer", "smallint", "uuid"].contains(&column.sql_type.as_str())
+}
+
+/// Deletes rows that each say the one value (`v`) that they went by, and finds out by that, here, whose they were: a join costs the
+/// server as much again. A value that two subjects had counts for the first.
+async fn take_by_value(
+    connection: &mut PgConnection,
+    tree: &Tree,
+    gone: &str,
+    (values, subjects): (&[Option<String>], &[i32]),
+    (node, taken): (usize, &mut Taken),
+) -> Result<i64> {
+    let opened = tree.path.opened();
+    let sql = format!(
+        "WITH gone AS ({gone}) SELECT pg_catalog.array_agg(g.v::text), pg_catalog.array_agg(g.c) \
+         FROM (SELECT v, count(*) FROM gone{opened} GROUP BY v) AS g (v, c)"
+    );
+    let row = sqlx::query(AssertSqlSafe(sql)).persistent(false).bind(values).fetch_one(&mut *connection).await?;
+    tree.path.close(connection).await?;
+    let (went, counts): (Option<Vec<String>>, Option<Vec<i64>>) = (row.try_get(0)?, row.try_get(1)?);
+    let mut whose: HashMap<&str, i32> = HashMap::with_capacity(values.len());
+    for (value, subject) in values.iter().zip(subjects) {
+        if let Some(value) = value {
+            let first = whose.entry(value).or_insert(*subject);
+            *first = (*first).min(*subject);
+        }
+    }
+    let mut total = 0;
+    for (value, count) in went.into_iter().flatten().zip(counts.into_iter().flatten()) {
+        let unknown = || Error::failed("a row went by a value that was not asked for");
+        let subject = whose.get(value.as_str()).ok_or_else(unknown)?;
+        *taken.counts.entry((node, *subject)).or_default() += count;
+        total += count;
+    }
+    Ok(total)
 }
 
 /// Whose rows went, where each says the one value (`v`) that it went by; a value that two subjects had counts for the first.
@@ -124,6 +196,16 @@ pub(crate) async fn delete_rows(
     nodes: &[(usize, &Doomed)],
     taken: &mut Taken,
 ) -> Result<i64> {
+    if let ([(node, doomed)], None) = (nodes, &taken.copy)
+        && let [column] = tree.nodes[*node].key.as_slice()
+        && says_it_one_way(column)
+    {
+        let key = std::slice::from_ref(&column.name);
+        let (columns, values) = pick(doomed, &tree.nodes[*node].read, key)?;
+        let (relation, on) = (&tree.nodes[*node].relation, among(&column.name, &columns[0], 1));
+        let gone = format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{} AS v", column.name);
+        return take_by_value(connection, tree, &gone, (values[0], &doomed.subjects), (*node, taken)).await;
+    }
     let mut parts = Vec::new();
     let mut counts = Vec::new();
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
@@ -150,7 +232,7 @@ pub(crate) async fn delete_rows(
         first += join.arrays + 1;
         binds.push((values, &doomed.subjects));
     }
-    let sql = format!("WITH {} {}", parts.join(", "), counts.join(" UNION ALL "));
+    let sql = format!("WITH {} {}", parts.join(", "), taken.gathered(&counts.join(" UNION ALL "), Some("node")));
     let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
     for (values, subjects) in &binds {
         query = bind(query, values, subjects);
@@ -160,7 +242,7 @@ pub(crate) async fn delete_rows(
     tree.path.close(connection).await?;
     for row in found {
         let at: i32 = row.try_get(2)?;
-        total += taken.add(nodes[at as usize].0, std::slice::from_ref(&row))?;
+        total += taken.add_gathered(nodes[at as usize].0, std::slice::from_ref(&row))?;
     }
     Ok(total)
 }

@@ -23,7 +23,23 @@ SELECT c.conname::text AS name,
        ARRAY(SELECT a.attname::text FROM jsonb_array_elements_text(
                  CASE WHEN jsonb_typeof(to_jsonb(c) -> 'confdelsetcols') = 'array'
                       THEN to_jsonb(c) -> 'confdelsetcols' ELSE '[]' END) AS k (num)
-             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num::int2 ORDER BY 1) AS set_columns
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.num::int2 ORDER BY 1) AS set_columns,
+       -- By what the server compares each pair of columns: the operator's schema, and what both are cast to where either is of another type
+       -- (character with text), which the parser might decide otherwise.
+       ARRAY(SELECT n.nspname::text FROM unnest(c.conpfeqop) WITH ORDINALITY AS e (op, at)
+             JOIN pg_catalog.pg_operator o ON o.oid = e.op JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace ORDER BY e.at) AS operators,
+       ARRAY(SELECT CASE WHEN o.oprleft = o.oprright AND t.typtype <> 'p' AND EXISTS (
+                 WITH RECURSIVE base AS (
+                     SELECT a.atttypid AS oid FROM pg_catalog.pg_attribute a
+                     WHERE (a.attrelid, a.attnum) IN ((c.conrelid, c.conkey[e.at]), (c.confrelid, c.confkey[e.at]))
+                     UNION
+                     SELECT d.typbasetype FROM base JOIN pg_catalog.pg_type d ON d.oid = base.oid AND d.typtype = 'd'
+                 )
+                 SELECT FROM base JOIN pg_catalog.pg_type b ON b.oid = base.oid AND b.typtype <> 'd'
+                 WHERE b.oid <> o.oprleft AND NOT (b.oid = 'varchar'::regtype AND o.oprleft = 'text'::regtype))
+             THEN pg_catalog.format_type(o.oprleft, -1) END
+             FROM unnest(c.conpfeqop) WITH ORDINALITY AS e (op, at)
+             JOIN pg_catalog.pg_operator o ON o.oid = e.op JOIN pg_catalog.pg_type t ON t.oid = o.oprleft ORDER BY e.at) AS casts
 FROM pg_catalog.pg_constraint c
 JOIN pg_catalog.pg_class cc ON cc.oid = c.conrelid
 JOIN pg_catalog.pg_namespace cn ON cn.oid = cc.relnamespace

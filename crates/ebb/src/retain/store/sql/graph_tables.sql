@@ -25,6 +25,9 @@ WITH RECURSIVE links AS (
     SELECT called.trigger, other.oid
     FROM called JOIN written ON written.oid = called.oid
     JOIN written other ON other.oid <> called.oid AND written.text ~* other.call
+), published AS MATERIALIZED (
+    SELECT DISTINCT t.schemaname, t.tablename FROM pg_catalog.pg_publication_tables t
+    JOIN pg_catalog.pg_publication p ON p.pubname = t.pubname AND (p.pubdelete OR p.pubupdate)
 ), destroys AS (
     SELECT called.trigger FROM called JOIN written ON written.oid = called.oid
     WHERE written.text ~* '\m(delete\s+from|truncate)\M'
@@ -69,14 +72,20 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
        ARRAY(SELECT COALESCE(NOT l.collisdeterministic, false) FROM pg_catalog.pg_attribute a
              LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS loose,
-       -- Generated, or of a domain that does not allow null.
+       -- Generated, or of a domain that does not allow null, or a CHECK says the same.
        ARRAY(SELECT a.attgenerated <> '' OR EXISTS (
+                 SELECT FROM pg_catalog.pg_constraint k
+                 WHERE k.conrelid = c.oid AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum]
+                   AND starts_with(pg_catalog.pg_get_constraintdef(k.oid), format('CHECK ((%I IS NOT NULL))', a.attname))) OR EXISTS (
                  WITH RECURSIVE base AS (
                      SELECT a.atttypid AS oid
                      UNION ALL
                      SELECT t.typbasetype FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid WHERE t.typtype = 'd'
                  )
-                 SELECT FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid WHERE t.typnotnull)
+                 SELECT FROM base JOIN pg_catalog.pg_type t ON t.oid = base.oid
+                 WHERE t.typnotnull OR EXISTS (
+                     SELECT FROM pg_catalog.pg_constraint k
+                     WHERE k.contypid = t.oid AND starts_with(pg_catalog.pg_get_constraintdef(k.oid), 'CHECK ((VALUE IS NOT NULL))')))
              FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS fixed,
        -- How many foreign keys a column is part of, of the whole table or of some of its partitions.
@@ -93,6 +102,16 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
              WHERE NOT t.tgisinternal AND t.tgtype & 8 <> 0 AND t.tgenabled <> 'D'
                AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
              ORDER BY 1) AS delete_triggers,
+       -- Leaves of which changes are published, and which say by nothing which row it is: none of theirs goes or changes.
+       ARRAY(SELECT ln.nspname || '.' || l.relname FROM pg_catalog.pg_class l JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
+             WHERE (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) AND l.relkind = 'r' AND l.relpersistence = 'p'
+               AND (l.relreplident = 'n' OR l.relreplident = 'd'
+                    AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = l.oid AND i.indisprimary AND i.indimmediate))
+               AND EXISTS (SELECT FROM published
+                           JOIN pg_catalog.pg_class pc ON pc.relname = published.tablename
+                           JOIN pg_catalog.pg_namespace pn ON pn.oid = pc.relnamespace AND pn.nspname = published.schemaname
+                           WHERE pc.oid = l.oid OR pc.oid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(l.oid)))
+             ORDER BY 1) AS nameless,
        -- Rules that make something else of a deletion or a change.
        ARRAY(SELECT r.rulename::text FROM pg_catalog.pg_rewrite r
              WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '4') AND r.ev_enabled <> 'D' ORDER BY 1) AS rules,

@@ -10,7 +10,7 @@ SELECT d.id, d.state, d.deleted_at, d.expedited, s.tenant AS tenant_now,
                                    END) END,
                 d.not_before,
                 CASE WHEN NOT d.expedited THEN ebb.later(w.accepted_at, w.before, r.zone) END) AS due_at,
-       h.reason AS held, d.parts, d.unlinked, d.writers AS whole, d.partly, w.accepted_at AS warned_at,
+       h.reason AS held, d.parts, d.unlinked, CASE WHEN here.yes THEN d.writers ELSE '{}' END AS whole, CASE WHEN here.yes THEN d.partly ELSE '{}' END AS partly, w.accepted_at AS warned_at,
        CASE WHEN d.expedited OR r.warn_before = '{}' OR w.accepted_at IS NOT NULL THEN NULL
             WHEN w.deletion IS NULL THEN 'not warned yet'
             WHEN w.failed_at IS NULL THEN 'its warning is on the way'
@@ -18,6 +18,7 @@ SELECT d.id, d.state, d.deleted_at, d.expedited, s.tenant AS tenant_now,
        ebb.now() AS now
 FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS s (id, deleted_at, tenant)
 JOIN ebb.deletion d ON d.id = s.id
+CROSS JOIN LATERAL (SELECT d.written_in = (SELECT ebb.home()) AS yes) here
 JOIN ebb.retain r ON r.policy = d.policy
 LEFT JOIN ebb.tenant_override o ON o.policy = r.policy AND o.tenant = s.tenant AND r.tenant_override
 LEFT JOIN ebb.warning w ON w.deletion = d.id AND w.step = 0

@@ -1,7 +1,7 @@
--- Erasures before their time, from $1 to $2, of a tenant ($3) or of all, among the records after $4 up to $5; at most $6. Asks only the
--- audit: the floor of the version that erased always counts; unless a record says that the erasure was requested, so does the retention
+-- Erasures before their time, from $1 to $2, of a tenant ($3) or of all, among the records after $4 up to $5 and those named ($6).
+-- Asks only the audit: the floor of the version that erased always counts; unless a record says that the erasure was requested, so does the retention
 -- that the tenant last had, or the grace, and the whole time between a warning and the erasure. Whoever was to be warned and was not went
--- too early, whenever it was; so did whoever went by a version that nobody knows. Of terms that changed just then the shorter one counts.
+-- too early, whenever it was; so did whoever went by a version that nobody knows, or whose tenant lets nothing go. Of terms that changed just then the shorter one counts.
 -- A claimed subject went by the version that claimed it, when it did. What somebody else had deleted before was not Ebb's to keep. The
 -- history of policies is asked only for versions of which the audit has no record. Index: audit_pkey, audit_at, audit_version,
 -- audit_override, audit_claim, audit_deletion; read only.
@@ -23,7 +23,7 @@ WITH erasure AS MATERIALIZED (
         SELECT c.id, c.policy_version AS version, (c.details ->> 'claimed_at')::timestamptz AS at FROM ebb.audit c
         WHERE c.action = 'claim' AND c.details ->> 'deletion' = a.details ->> 'deletion' AND c.policy = a.policy AND c.id < a.id
         ORDER BY c.id LIMIT 1) claim ON true
-    WHERE a.action = 'erase' AND a.id > $4 AND a.id <= $5
+    WHERE a.action = 'erase' AND (a.id > $4 AND a.id <= $5 OR a.id = ANY ($6::int8[]))
       AND went.at BETWEEN $1 AND $2
       -- A record is made after the moment that it names, unless the clock was moved.
       AND a.at >= CASE WHEN ebb.now() = now() THEN $1::timestamptz ELSE '-infinity' END
@@ -53,17 +53,18 @@ FROM erasure e
 LEFT JOIN version v ON v.policy = e.policy AND v.version = e.version
 -- The tenant's own, as it was set last before the subject went, and as the version by which it went knew it.
 LEFT JOIN LATERAL (
-    SELECT ebb.reported_term(o.details ->> 'retention') AS term FROM ebb.audit o
+    SELECT ebb.reported_term(o.details ->> 'retention') AS term, (o.details ->> 'enabled')::boolean IS FALSE AS off FROM ebb.audit o
     WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant AND o.id < e.decided_by
     ORDER BY o.id DESC LIMIT 1) last ON true
 LEFT JOIN LATERAL (
-    SELECT ebb.reported_term(o.details ->> 'retention') AS term FROM ebb.audit o
+    SELECT ebb.reported_term(o.details ->> 'retention') AS term, (o.details ->> 'enabled')::boolean IS FALSE AS off FROM ebb.audit o
     WHERE v.overrides AND o.action = 'override' AND o.policy = e.policy AND o.details ->> 'tenant' = e.tenant
       AND o.policy_version <= e.version
     ORDER BY o.id DESC LIMIT 1) known ON true
 CROSS JOIN LATERAL (SELECT COALESCE(last.term, v.grace) AS last, COALESCE(known.term, v.grace) AS known) term
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN v.spec IS NOT NULL AND e.soft_deleted_at IS NOT NULL AND (e.requested OR v.grace IS NOT NULL AND (e.warned_at IS NOT NULL OR NOT v.warns)) THEN
+    SELECT CASE WHEN last.off AND known.off THEN 'infinity'
+                WHEN v.spec IS NOT NULL AND e.soft_deleted_at IS NOT NULL AND (e.requested OR v.grace IS NOT NULL AND (e.warned_at IS NOT NULL OR NOT v.warns)) THEN
                GREATEST(
                    e.soft_deleted_at,
                    e.warned_at,
@@ -84,4 +85,3 @@ CROSS JOIN LATERAL (
 ) over
 WHERE e.decided_at < COALESCE(over.not_before, 'infinity')
 ORDER BY e.id
-LIMIT $6

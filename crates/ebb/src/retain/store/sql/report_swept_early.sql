@@ -1,5 +1,5 @@
--- Rows that went before their time by their age, from $1 to $2, among the records after $3 up to $4: in a sweep, or with a partition; at
--- most $5. Asks only the audit, and the history of policies for versions of which that has no record: everything up to `newest` went at a
+-- Rows that went before their time by their age, from $1 to $2, among the records after $3 up to $4 and those named ($5): in a sweep,
+-- or with a partition. Asks only the audit, and the history of policies for versions of which that has no record: everything up to `newest` went at a
 -- moment at which the floor and the term of that version have to be over, or, where tenants have terms of their own, the shortest that any
 -- of them ever had: a record does not say whose rows it is about. Index: audit_pkey, audit_at, audit_version, audit_override; read only.
 WITH own AS MATERIALIZED (
@@ -9,7 +9,7 @@ WITH own AS MATERIALIZED (
            COALESCE((a.details ->> 'as_of')::timestamptz, a.at) AS deleted_at
     FROM ebb.audit a
     WHERE a.action IN ('expire', 'drop_partition') AND a.policy_version > 0 AND COALESCE(a.cutoff, a.due_to) IS NOT NULL
-      AND a.id > $3 AND a.id <= $4
+      AND (a.id > $3 AND a.id <= $4 OR a.id = ANY ($5::int8[]))
       -- A record is made after the moment that it names, unless the clock was moved.
       AND a.at >= CASE WHEN ebb.now() = now() THEN $1::timestamptz ELSE '-infinity' END
       AND COALESCE((a.details ->> 'as_of')::timestamptz, a.at) BETWEEN $1 AND $2
@@ -40,4 +40,3 @@ CROSS JOIN LATERAL (
 ) over
 WHERE s.deleted_at < over.not_before
 ORDER BY s.id
-LIMIT $5

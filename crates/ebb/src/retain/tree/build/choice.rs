@@ -65,6 +65,7 @@ impl<'a> Builder<'a> {
                 ("those stay until then", (wish, Some(kept)))
             }
         };
+        self.asked_about(child, &nullable);
         let emptied = nullable.join(", ");
         let message = format!("policy {policy} keeps its rows for {term}: {which}, and {emptied} becomes null");
         self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
@@ -117,6 +118,20 @@ impl<'a> Builder<'a> {
         Some(if unshared.is_empty() { free } else { unshared })
     }
 
+    /// A CHECK may want one of some columns: whether it does is up to each row.
+    fn asked_about(&mut self, table: u32, emptied: &[String]) {
+        let Some(found) = self.graph.tables.get(&table) else { return };
+        let wanted = |name: &&String| found.column(name).is_some_and(|column| column.wanted && !column.fixed);
+        if let Some(name) = emptied.iter().find(wanted) {
+            let message = format!(
+                "{name} becomes null, and a CHECK asks which columns are: where a row does not satisfy it then, its subject fails"
+            );
+            let fix = format!("delete those rows; or let the CHECK allow that {name} is null");
+            let table = found.relation.label();
+            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix) });
+        }
+    }
+
     /// The action for a link over `columns`, refused where a constraint forbids it.
     pub(super) fn action(
         &mut self,
@@ -152,13 +167,14 @@ impl<'a> Builder<'a> {
                     let why = if full { " (MATCH FULL: all columns, or none)" } else { "" };
                     let message = format!("{by} would set {list} to null, and the column does not allow it{why}");
                     let fix = not_null.first().map(|name| match fixed(name) {
-                        true => "its type or what it is generated from says so: delete the rows, or let the column be another".to_owned(),
+                        true => "its type, a CHECK or what it is generated from says so: delete the rows, or let the column be another".to_owned(),
                         false => {
                             format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(name.as_str()))
                         }
                     });
                     self.refuse(&relation, message, fix);
                 }
+                self.asked_about(table, &nullable);
                 EdgeAction::Nullify(idents(&nullable))
             }
             ChildAction::Anonymize(set) => {
