@@ -104,7 +104,8 @@ impl Ledger {
         // Under the lock: the flusher forgets only what nobody counts.
         let first = entry.count.fetch_add(1, Ordering::AcqRel) == 0;
         drop(entries);
-        if first && !(new && stands) {
+        // What was refused may have been announced since: whoever comes later has it asked for again.
+        if (first && !(new && stands)) || entry.is_gone() {
             self.touch(&entry);
         }
         (Handle { entry, ledger: self.clone(), scope: None }, new)
@@ -130,8 +131,11 @@ impl Ledger {
         Some(wanted)
     }
 
-    /// What was taken is written.
+    /// What was taken is written. A reference that stands is to something that is there, whatever was said of it before.
     pub(super) fn settle(&self, entry: &Arc<Entry>, stands: bool) {
+        if stands {
+            entry.gone.store(false, Ordering::Release);
+        }
         entry.stands.store(if stands { STANDS } else { ABSENT }, Ordering::Release);
         self.forget(entry);
     }
@@ -396,6 +400,33 @@ mod tests {
             let thread = thread::spawn(move || drop(handle));
             follow(&ledger, &mut changed);
             thread.join().unwrap();
+            follow(&ledger, &mut changed);
+            assert!(ledger.all().is_empty());
+        });
+    }
+
+    /// A refusal answers those who had asked by then: a resource that was announced since is asked for again, also while
+    /// somebody keeps a handle that was refused.
+    #[test]
+    fn whoever_comes_after_a_refusal_is_answered_anew() {
+        explore(|| {
+            let (ledger, mut changed) = Ledger::new();
+            let refused = ledger.handle("t0");
+            let entry = changed.try_recv().unwrap();
+            assert_eq!(ledger.take(&entry), Some(true));
+            entry.set_gone();
+            ledger.settle(&entry, false);
+            assert!(refused.name().is_err());
+            let thread = thread::spawn({
+                let ledger = ledger.clone();
+                move || ledger.handle("t0")
+            });
+            follow(&ledger, &mut changed);
+            let again = thread.join().unwrap();
+            follow(&ledger, &mut changed);
+            agree(&ledger);
+            assert!(again.name().is_ok());
+            drop((refused, again));
             follow(&ledger, &mut changed);
             assert!(ledger.all().is_empty());
         });

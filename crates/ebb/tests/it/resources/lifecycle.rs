@@ -70,6 +70,29 @@ async fn a_context_ends_its_handles_and_only_its_own_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_announced_after_a_refusal_can_be_referred_to() {
+    let registry = Registry::new().await;
+    let (creator, handler) = (start(&registry).await, start(&registry).await);
+    let names = [name(NEW, 1), name(NEW, 2)];
+    let mut kept = Vec::new();
+    for (t, keep) in names.iter().zip([false, true]) {
+        let early = handler.incref(t);
+        handler.flush().await.unwrap();
+        assert!(early.name().unwrap_err().to_string().contains("gone"));
+        kept.extend(keep.then_some(early));
+    }
+    for t in &names {
+        let handle = creator.announce(t, json!({})).await.unwrap();
+        registry.make(t).await;
+        creator.created(&handle, None).await.unwrap();
+        kept.push(handle);
+        let again = handler.incref(t);
+        handler.flush().await.unwrap();
+        assert_eq!((again.name().unwrap(), registry.refs(t).await), (t.as_str(), 2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_holder_makes_every_handle_stale() {
     let registry = Registry::new().await;
     let worker = Worker { term: Duration::from_secs(1), ..Worker::new("rust") };
