@@ -54,8 +54,9 @@ test-tools:
 release:
 	$(CARGO) build --release -p ebb-cli
 
+# Peers are other job queues: only what is about events needs them.
 bench: postgres release
-	@bench/peers/install
+	@case "$(ARGS)" in ""|all|schedule*) bench/peers/install ;; esac
 	$(CARGO) run --release -p ebb-bench -- $(ARGS)
 
 # MINUTES=10: about how long nodes are killed for.

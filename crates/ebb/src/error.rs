@@ -106,6 +106,11 @@ impl Error {
         self.sqlstate().is_some_and(|code| ["21", "22", "23", "38", "39", "P0"].contains(&&code[..2]))
     }
 
+    /// Whether one row is the reason, by what it holds or because somebody's function refuses it under whatever code.
+    pub(crate) fn is_for_a_row(&self) -> bool {
+        self.is_of_a_row() || self.is_raised()
+    }
+
     /// The same in words that quote no row: what the server says of a value may be anybody's.
     pub(crate) fn without_values(mut self, what: &str) -> Self {
         let code = self.sqlstate().unwrap_or_default();

@@ -116,9 +116,9 @@ impl Browser {
         }
     }
 
-    /// Waits until an element says something, for instance on the page that a click leads to.
-    pub(crate) async fn says(&self, css: &str, text: &str) {
-        eventually(WITHIN, || async { self.text(css).await == text }).await;
+    /// Waits until an element has some words, on the page that a click leads to: the one before may still be there.
+    pub(crate) async fn says(&self, css: &str, words: &str) {
+        eventually(WITHIN, || async { self.text(css).await.contains(words) }).await;
     }
 
     pub(crate) async fn has(&self, css: &str) -> bool {

@@ -30,10 +30,12 @@ use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 use due::{Clock, Due};
 use shape::Shape;
-use store::{Act, Range, Swept, Target};
+use store::{Act, Range, Stayed, Swept, Target};
 
 /// How long a batch waits for a row that somebody holds before it passes by.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
+/// A run steps around so many rows over which a trigger raises an error; more of them are no exception.
+const RAISED: u64 = 1_000;
 
 /// One run over one leaf.
 pub(crate) struct Sweep {
@@ -46,9 +48,9 @@ pub(crate) struct Sweep {
     second_pass: bool,
     skip_locked: bool,
     skipped: u64,
-    /// Rows that others refer to were met: batches go around them, and this is why.
+    /// Rows that cannot go by themselves were met: batches go around them, and these are why.
     around: bool,
-    referenced: Option<String>,
+    stayed: Stayed,
     /// Whether holds of other policies can concern it; those of Ebb's own tables concern nobody.
     gated: bool,
     /// Whose holds have kept rows in this run.
@@ -165,7 +167,7 @@ impl Sweep {
             skip_locked: false,
             skipped: 0,
             around: false,
-            referenced: None,
+            stayed: Stayed::default(),
             gated: false,
             kept_by: None,
             rows_per_page: rows_per_page(leaf, pages),
@@ -236,7 +238,7 @@ impl Sweep {
             self.move_on(&range, &swept);
         }
         let more = !matches!(self.way, Way::Done) || self.begin_second_pass();
-        if !more && self.referenced.is_some() {
+        if !more && self.stayed.any() {
             self.skipped = store::count_due_in_leaf(batch.connection(), &self.target, 100_000).await?;
         }
         Ok(Outcome { changed: swept.rows as u64, more })
@@ -247,9 +249,18 @@ impl Sweep {
         if !self.around && !picked_first {
             return store::sweep(connection, &self.target, range, self.skip_locked).await;
         }
-        let (swept, why) = store::sweep_around(connection, &self.target, range, self.skip_locked).await?;
-        self.referenced = why.or(self.referenced.take());
-        Ok(swept)
+        let (swept, stayed) = store::sweep_around(connection, &self.target, range, self.skip_locked).await?;
+        self.stayed.add(stayed);
+        match self.stayed.raised > RAISED {
+            true => Err(Error::failed(format!(
+                "more than {RAISED} rows raise an error ({})",
+                self.stayed.raises.as_deref().unwrap_or_default()
+            ))
+            .with_hint(
+                "a trigger of the table, or of one that it reaches, refuses them; the server's log has its words",
+            )),
+            false => Ok(swept),
+        }
     }
 
     /// Where the first pass goes on.
@@ -364,7 +375,7 @@ impl Chore for Sweep {
             }
             Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
             // One row that must stay is no reason for the others to stay.
-            _ if store::is_referenced(error) && !self.around => {
+            _ if (store::is_referenced(error) || error.is_for_a_row()) && !self.around => {
                 self.around = true;
                 Recovery::Smaller
             }
@@ -392,9 +403,11 @@ impl Chore for Sweep {
     }
 
     fn note(&self) -> Option<String> {
-        let referenced = self.referenced.as_ref().map(|why| format!("rows that others refer to stay ({why})"));
+        let referenced = self.stayed.referenced.as_ref().map(|why| format!("rows that others refer to stay ({why})"));
+        let raised =
+            self.stayed.raises.as_ref().map(|why| format!("rows over which a trigger raises an error stay ({why})"));
         let kept = self.kept_by.as_ref().map(|whose| format!("rows of subjects on hold stay (policy {whose})"));
-        let said: Vec<String> = referenced.into_iter().chain(kept).collect();
+        let said: Vec<String> = referenced.into_iter().chain(raised).chain(kept).collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 }

@@ -158,14 +158,24 @@ async fn called(connection: &mut PgConnection, sql: String) -> Result<Swept> {
     Ok(swept)
 }
 
-/// Changes what is due in a range row by row where it must be: rows that others refer to stay. Everything at once, then
-/// halves of what cannot go as a whole, until those that cannot go are alone. Says, too, why one could not.
+/// Rows of a batch that could not go by themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Stayed {
+    /// Why, where somebody refers to one.
+    pub(crate) referenced: Option<String>,
+    /// How many raise an error, and why, and where, one does.
+    pub(crate) raised: u64,
+    pub(crate) raises: Option<String>,
+}
+
+/// Changes what is due in a range row by row where it must be: rows that others refer to, or over which a trigger raises an
+/// error, stay. Everything at once, then halves of what cannot go as a whole, until those that cannot go are alone.
 pub(crate) async fn sweep_around(
     connection: &mut PgConnection,
     target: &Target,
     range: &Range,
     skip_locked: bool,
-) -> Result<(Swept, Option<String>)> {
+) -> Result<(Swept, Stayed)> {
     // Whose a row is may be beyond the rights with which it goes: then rows are picked before those are taken on.
     let picked_first = !target.held.is_empty() && target.borrows_rights();
     let acting = if picked_first { &target.without_holds() } else { target };
@@ -178,7 +188,7 @@ pub(crate) async fn sweep_around(
         None => addresses(connection, target, range).await?,
     };
     let mut all = Swept { picked: places.len() as i64, last, ..Swept::default() };
-    let (mut parts, mut why) = (vec![places], None);
+    let (mut parts, mut stayed) = (vec![places], Stayed::default());
     while let Some(mut places) = parts.pop().filter(|places| !places.is_empty()) {
         sqlx::raw_sql("SAVEPOINT ebb_part").execute(&mut *connection).await?;
         match careful(connection, acting, &Range::At { places: places.clone() }, skip_locked).await {
@@ -186,22 +196,29 @@ pub(crate) async fn sweep_around(
                 sqlx::raw_sql("RELEASE SAVEPOINT ebb_part").execute(&mut *connection).await?;
                 all.add(part);
             }
-            Err(error) if is_referenced(&error) => {
+            Err(error) if is_referenced(&error) || error.is_for_a_row() => {
                 sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_part; RELEASE SAVEPOINT ebb_part")
                     .execute(&mut *connection)
                     .await?;
-                if places.len() == 1 {
-                    why = Some(error.to_string());
-                } else {
-                    parts.push(places.split_off(places.len() / 2));
-                    parts.push(places);
+                match places.as_slice() {
+                    [_] if is_referenced(&error) => stayed.referenced = Some(error.to_string()),
+                    [place] => {
+                        stayed.raised += 1;
+                        // What the server says may quote the row; where it lies tells nobody whose it is.
+                        let code = error.sqlstate().unwrap_or_default();
+                        stayed.raises.get_or_insert_with(|| format!("SQLSTATE {code}, for instance at ctid {place}"));
+                    }
+                    _ => {
+                        parts.push(places.split_off(places.len() / 2));
+                        parts.push(places);
+                    }
                 }
             }
             Err(error) => return Err(error),
         }
     }
     back_from_role(connection, target.role.as_ref()).await?;
-    Ok((all, why))
+    Ok((all, stayed))
 }
 
 /// Where the due rows of a range are, and how far that reaches.
@@ -217,6 +234,18 @@ async fn addresses(
 /// Somebody's foreign key refers to the row: NO ACTION, or RESTRICT.
 pub(crate) fn is_referenced(error: &Error) -> bool {
     matches!(error.sqlstate().as_deref(), Some("23503" | "23001"))
+}
+
+impl Stayed {
+    pub(crate) fn any(&self) -> bool {
+        self.referenced.is_some() || self.raises.is_some()
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        self.referenced = more.referenced.or(self.referenced.take());
+        self.raises = self.raises.take().or(more.raises);
+        self.raised += more.raised;
+    }
 }
 
 impl Swept {

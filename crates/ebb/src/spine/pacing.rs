@@ -22,7 +22,7 @@ const HISTORY: Duration = Duration::from_secs(3600);
 /// How the server is doing, at one look.
 #[derive(Debug, Clone, Default, PartialEq, sqlx::FromRow)]
 pub struct Signals {
-    /// Sessions of others that are executing something.
+    /// Sessions of others that are executing something, or were a moment ago.
     pub others: i64,
     /// The largest replay lag of any replica, as replicas report it: one that replays nothing reports none.
     pub replica_lag_s: Option<f64>,

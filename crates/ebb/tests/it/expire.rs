@@ -503,6 +503,37 @@ async fn rows_that_others_refer_to_stay_and_the_rest_goes() {
 }
 
 #[tokio::test]
+async fn rows_over_which_a_trigger_raises_stay_and_the_rest_goes() {
+    let due = "CREATE TABLE t (id int PRIMARY KEY, at timestamptz);
+         INSERT INTO t SELECT n, now() - n * interval '1 minute' FROM generate_series(1, 3000) n;
+         CREATE TABLE guarded (id int); ANALYZE t;
+         CREATE FUNCTION guard() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN IF EXISTS (SELECT FROM public.guarded WHERE id = OLD.id) THEN RAISE 'not this one'; END IF; RETURN OLD; END $$;
+         CREATE TRIGGER guard BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION guard();";
+    for (index, batch) in
+        [("CREATE INDEX ON t (at);", ""), ("", ""), ("", "batch = { rows = 500, pause = \"0s\" }\naudit = \"rows\"")]
+    {
+        let ebb = Ebb::with(&format!("{due} {index} INSERT INTO guarded VALUES (7), (3000)")).await;
+        let summary = ebb.sweep(&format!("{batch}\nbrake = {{ share = 1.0 }}")).await;
+        assert_eq!((summary.status, summary.rows, summary.skipped), (Status::Success, 2998, 2), "{summary:?}");
+        let note = summary.note.unwrap_or_default();
+        assert!(note.contains("a trigger raises an error stay (SQLSTATE P0001, for instance at ctid ("), "{note}");
+        assert_eq!((ebb.left().await, ebb.audited().await), ("7,3000".into(), 2998));
+        ebb.db.execute("TRUNCATE guarded").await;
+        succeeded(&ebb.again().await, 2);
+    }
+
+    // What refuses nearly everything is no exception: the run fails, and says why.
+    let ebb = Ebb::with(&format!("{due} INSERT INTO guarded SELECT generate_series(1, 2500)")).await;
+    let summary = ebb.sweep("brake = { share = 1.0 }").await;
+    assert_eq!(summary.status, Status::Failed, "{summary:?}");
+    assert!(
+        summary.note.as_ref().is_some_and(|note| note.contains("more than 1000 rows raise an error")),
+        "{summary:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_run_that_was_cut_off_ends_with_its_unit() {
     let ebb = Ebb::with("CREATE TABLE t (id int, at timestamptz)").await;
     ebb.db
@@ -527,23 +558,19 @@ async fn a_run_that_was_cut_off_ends_with_its_unit() {
 async fn what_is_told_of_a_run_that_fails_quotes_no_row() {
     let ebb = Ebb::with("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, v text)").await;
     ebb.db.execute("INSERT INTO t VALUES (1, now() - interval '1 day', 'ayu@example.test')").await;
-    let discreet = async |sqlstate: &str| {
+    let discreet = async |words: &str, sqlstate: &str| {
         let note = ebb.again().await.note.unwrap();
-        assert!(
-            note.contains(&format!(
-                "a row of public.t raises an error, in a condition or in a trigger (SQLSTATE {sqlstate})"
-            )),
-            "{note}"
-        );
+        assert!(note.contains(&format!("{words} (SQLSTATE {sqlstate}")), "{note}");
         let kept: i64 = ebb.db.scalar("SELECT count(*) FROM (SELECT r::text AS t FROM ebb.run r UNION ALL SELECT u::text FROM ebb.unit u) x WHERE t LIKE '%ayu@%'").await;
         assert_eq!((kept, note.contains("ayu@")), (0, false), "{note}");
         assert_eq!(ebb.left().await, "1");
     };
     ebb.policy("where = \"v::int > 5\"").await;
-    discreet("22P02").await;
+    discreet("a row of public.t raises an error, in a condition or in a trigger", "22P02").await;
     let status = ebb.engine.status().await.unwrap();
     assert!(!format!("{status:?}").contains("ayu@"), "{status:?}");
     ebb.policy("").await;
+    let stays = "rows over which a trigger raises an error stay";
     for code in ["P0001", "55000", "23514"] {
         ebb.db
             .execute(&format!(
@@ -552,14 +579,14 @@ async fn what_is_told_of_a_run_that_fails_quotes_no_row() {
                  CREATE OR REPLACE TRIGGER special BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION special()"
             ))
             .await;
-        discreet(code).await;
+        discreet(stays, code).await;
     }
 
     // By its age, too.
     let by_age = "[[retain]]\nname = \"t\"\ntable = \"public.t\"\ncolumn = \"at\"\nolder_than = \"1h\"\nbrake = { share = \"off\" }\n";
     ebb.db.execute("DELETE FROM ebb.policy").await;
     ebb.apply(by_age).await;
-    discreet("23514").await;
+    discreet(stays, "23514").await;
 }
 
 /// Whoever publishes all tables, for a copy by logical replication, publishes Ebb's own too.

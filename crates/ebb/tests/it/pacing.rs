@@ -301,6 +301,30 @@ async fn it_rests_while_others_wait_for_the_table() {
     waiters.await.unwrap();
 }
 
+/// An application between two statements is at work: by chance all of its sessions may be there when Ebb looks.
+#[tokio::test]
+async fn who_did_something_a_moment_ago_is_at_work() {
+    let server = own_server();
+    let ebb = Ebb::on(empty_database_on(&server).await).await;
+    let (mut application, mut node) = (ebb.client().await, ebb.client().await);
+    execute(&mut node, "SET application_name = 'ebb/test'").await;
+    let mut others = async |beside: &mut PgConnection, at_work: bool| -> i64 {
+        if at_work {
+            execute(beside, "SELECT").await;
+        }
+        let signals =
+            concat!("WITH looked AS (", include_str!("../../src/spine/sql/signals.sql"), ") SELECT others FROM looked");
+        sqlx::query_scalar(signals).bind(0_i64).fetch_one(&mut node).await.unwrap()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while others(&mut application, true).await == 0 {
+        assert!(Instant::now() < until, "a session that has just answered counts");
+    }
+    while others(&mut application, false).await > 0 {
+        assert!(Instant::now() < until, "one that does nothing does not");
+    }
+}
+
 #[tokio::test]
 async fn it_rests_while_an_old_snapshot_is_held() {
     let ebb = quiet().await;

@@ -1,8 +1,10 @@
 -- One look at how the server is doing, for a leaf ($1). Read only; a role without pg_read_all_stats sees only its
 -- own sessions here, which `ebb doctor` says. A standby that replays nothing reports no lag; the positions tell.
+-- A session between two statements is at work, too: of a busy application all may be there at the moment of a look.
 SELECT
     (SELECT count(*) FROM pg_stat_activity
-      WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+      WHERE (state = 'active' OR state_change > clock_timestamp() - interval '100 milliseconds')
+        AND backend_type = 'client backend' AND pid <> pg_backend_pid()
         AND application_name NOT LIKE 'ebb/%') AS others,
     (SELECT max(extract(epoch FROM replay_lag))::float8 FROM pg_stat_replication) AS replica_lag_s,
     (SELECT min(pg_wal_lsn_diff(replay_lsn, '0/0'))::int8 FROM pg_stat_replication) AS replayed_to,
