@@ -89,6 +89,7 @@ async fn type_of(connection: &mut PgConnection, relation: &Relation, column: &Id
          FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
          WHERE a.attrelid = $1::regclass AND a.attname = $2 AND NOT a.attisdropped",
     )
+    .persistent(false)
     .bind(relation.to_string())
     .bind(column.as_str())
     .fetch_optional(connection)
