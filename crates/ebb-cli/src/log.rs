@@ -14,9 +14,10 @@ use tracing_subscriber::{EnvFilter, fmt as layer};
 
 /// Installs the subscriber; logs go to standard error, so that standard output stays the command's own.
 pub(crate) fn init(settings: &LogSettings) {
-    // The server's own notices come through sqlx; they are for debugging.
+    // The server's own notices come through sqlx, and those of triggers may quote a row: its log has them, this one never.
     // Spans are for traces, and would stand before every line that is written inside of one.
-    let quiet = |level: &str| EnvFilter::try_new(format!("sqlx=warn,{level},ebb::trace=off"));
+    let quiet =
+        |level: &str| EnvFilter::try_new(format!("sqlx=warn,{level},sqlx::postgres::notice=off,ebb::trace=off"));
     let filter = quiet(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let pretty = match settings.format {
         Some(LogFormat::Pretty) => true,

@@ -216,13 +216,13 @@ async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Re
     let lock_ms = guard.lock.as_millis();
     // One round trip; numbers and constants only. Values that travel as text are written in one way. What is sent is short or bound by its rows: compiling it costs more than it saves.
     // Where somebody made sessions those of a replica, triggers that seal and bind would be silent. Only a superuser, or who was
-    // granted it, may say otherwise; everybody else is refused.
+    // granted it, may say otherwise; everybody else is refused. What triggers have to say may be about anybody: it is for the server's log.
     let sql = format!(
         "SELECT pg_catalog.set_config('session_replication_role', 'origin', true) \
          WHERE pg_catalog.current_setting('session_replication_role') OPERATOR(pg_catalog.=) 'replica'; \
          SET LOCAL standard_conforming_strings = on; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, MDY'; SET LOCAL IntervalStyle = 'postgres'; \
          SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
-         SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
+         SET LOCAL client_min_messages = error; SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
          SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut **tx).await.map_err(|error| {
