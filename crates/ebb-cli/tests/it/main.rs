@@ -9,6 +9,7 @@ mod deploy;
 mod faults;
 mod http;
 mod insight;
+mod notices;
 #[cfg(feature = "otel")]
 mod otel;
 mod partition;
