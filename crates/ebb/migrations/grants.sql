@@ -18,7 +18,7 @@ BEGIN
         REVOKE ALL ON ebb.token, ebb.session FROM ebb_node;
         -- A simple view passes writes on with its owner's rights.
         REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON ebb.v_policies, ebb.v_runs, ebb.v_backlog, ebb.v_audit, ebb.v_resources,
-            ebb.v_events, ebb.v_events_late, ebb.v_events_stuck, ebb.v_deletions FROM ebb_node;
+            ebb.v_events, ebb.v_events_late, ebb.v_events_stuck, ebb.v_deletions, ebb.v_holds FROM ebb_node;
     END IF;
     -- What an application may do, where the role ebb_app exists: claim, refer, schedule. The tables stay out of its reach.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ebb_app') THEN

@@ -1,11 +1,9 @@
 //! `ebb doctor`: what stands in the way, with evidence and the fix. Exit 3 when a check fails.
 
-use std::io::{IsTerminal, Write};
-
 use ebb::doctor::{Finding, Questions, Report, Severity};
 use ebb::{Error, Result};
 
-use super::{Context, Outcome, apply, output};
+use super::{Context, Outcome, apply, confirm, output};
 
 /// Options of `ebb doctor`.
 #[derive(Debug, clap::Args)]
@@ -70,10 +68,10 @@ async fn fix(context: &Context, report: &Report, args: &Args) -> Result<bool> {
             say(&format!("  {line}"));
         }
     }
-    if !args.yes && !std::io::stdin().is_terminal() {
+    if !args.yes && !confirm::can_ask() {
         return Err(Error::usage("--fix asks, and there is no terminal to answer").with_hint("add --yes"));
     }
-    if !args.yes && !confirmed()? {
+    if !args.yes && !confirm::ask("run it?")? {
         say("nothing was changed");
         return Ok(false);
     }
@@ -88,16 +86,6 @@ async fn fix(context: &Context, report: &Report, args: &Args) -> Result<bool> {
     }
     say("");
     Ok(true)
-}
-
-fn confirmed() -> Result<bool> {
-    print!("run it? [y/N] ");
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| Error::failed(format!("cannot read the answer: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn print(report: &Report) {

@@ -341,6 +341,7 @@ async fn retry(context: &Context, args: Retry) -> Result<Outcome> {
                 .as_deref()
                 .map_or("every dead letter".to_owned(), |sink| format!("every dead letter of {sink}"));
             if !args.yes && confirm::can_ask() && !confirm::ask(&format!("Deliver {what} again?"))? {
+                say!("nothing was changed");
                 return Ok(Outcome::Done);
             }
             events.retry_dead(args.sink.as_deref()).await?

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Write};
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, ContentArrangement, Table};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use ebb::Error;
 use ebb::audit::Moment;
 
@@ -42,22 +42,64 @@ pub(crate) fn error(error: &Error) {
 
 /// Prints rows under a header; nothing but `empty` when there are none.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
+    table_without(&[], header, rows, empty);
+}
+
+/// The same, on a narrow terminal without some columns: the first of `spare` goes first.
+pub(crate) fn table_without(spare: &[&str], header: &[&str], rows: Vec<Vec<String>>, empty: &str) {
     if rows.is_empty() {
         line(empty);
         return;
     }
+    let width = match Table::new().width() {
+        // A terminal that does not know its size.
+        Some(0) => Some(120),
+        width => width,
+    };
+    arranged(spare, header, rows, width).iter().for_each(|row| line(row.trim_end()));
+}
+
+/// A word may be broken beyond this: a path, a piece of JSON.
+const LONGEST_WORD: usize = 40;
+
+/// The lines of a table. No word is broken while its column can be as wide as it.
+fn arranged(spare: &[&str], header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> Vec<String> {
+    let head: Vec<String> = header.iter().map(|name| name.to_uppercase()).collect();
+    let mut lines = [vec![head], rows].concat();
+    let mut names = header.to_vec();
+    let words = |lines: &[Vec<String>], column: usize| {
+        let longest = lines.iter().filter_map(|cells| cells.get(column)).flat_map(|cell| cell.split_whitespace());
+        longest.map(|word| word.chars().count()).max().unwrap_or(0).min(LONGEST_WORD)
+    };
+    let is_too_wide = |lines: &[Vec<String>], columns: usize| {
+        let needed: usize = (0..columns).map(|column| words(lines, column) + PADDING).sum();
+        width.is_some_and(|width| needed > width.into())
+    };
+    for spared in spare {
+        let Some(at) = names.iter().position(|name| name == spared) else { continue };
+        if !is_too_wide(&lines, names.len()) {
+            break;
+        }
+        names.remove(at);
+        lines.iter_mut().for_each(|cells| drop(cells.remove(at)));
+    }
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width() == Some(0) {
-        // A terminal that does not know its size.
-        table.set_width(120);
+    if let Some(width) = width {
+        table.set_width(width);
     }
-    table.set_header(header.iter().map(|name| Cell::new(name.to_uppercase())));
-    table.add_rows(rows);
-    for row in table.lines() {
-        line(row.trim_end());
+    let narrowest: Vec<usize> = (0..names.len()).map(|column| words(&lines, column) + PADDING).collect();
+    let mut lines = lines.into_iter();
+    table.set_header(lines.next().unwrap_or_default());
+    table.add_rows(lines);
+    for (column, narrowest) in table.column_iter_mut().zip(narrowest) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest as u16)));
     }
+    table.lines().collect()
 }
+
+/// What stands beside the text of a cell.
+const PADDING: usize = 2;
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> ebb::Result<()> {
@@ -115,6 +157,25 @@ pub(crate) fn plural(number: u64, word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal_costs_columns_and_never_a_name() {
+        let row = || ["user_accounts", "active", "public.user_accounts", "12,345", "64 MB"].map(str::to_owned).to_vec();
+        let header = ["policy", "state", "table", "rows", "size"];
+        let wide = arranged(&["size", "rows"], &header, vec![row()], Some(120)).join("\n");
+        assert!(wide.contains("SIZE") && wide.contains("64 MB"), "{wide}");
+        let narrow = arranged(&["size", "rows"], &header, vec![row()], Some(56)).join("\n");
+        assert!(!narrow.contains("SIZE") && narrow.contains("12,345"), "{narrow}");
+        for width in [20, 40, 56, 80] {
+            let told = arranged(&["size", "rows"], &header, vec![row()], Some(width)).join("\n");
+            assert!(
+                ["user_accounts", "active", "public.user_accounts"].iter().all(|name| told.contains(name)),
+                "{told}"
+            );
+        }
+        let piped = arranged(&["size"], &header, vec![row()], None).join("\n");
+        assert!(piped.contains("SIZE"), "{piped}");
+    }
 
     #[test]
     fn numbers_are_written_for_people() {

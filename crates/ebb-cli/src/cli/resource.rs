@@ -178,6 +178,7 @@ async fn sweep(context: &Context, args: SweepArgs) -> Result<Outcome> {
     let by = context.by(args.by.as_deref());
     let question = "let the sweeper drop what nobody knows there?";
     if args.confirm && !args.yes && confirm::can_ask() && !confirm::ask(question)? {
+        say!("nothing was changed");
         return Ok(Outcome::Done);
     }
     let mut tx = context.begin().await?;
@@ -200,6 +201,7 @@ async fn sweep(context: &Context, args: SweepArgs) -> Result<Outcome> {
 async fn drop_one(context: &Context, args: DropArgs) -> Result<Outcome> {
     let asks = !args.dry_run && !args.yes && confirm::can_ask();
     if asks && !confirm::ask(&format!("drop {}?", args.name))? {
+        say!("nothing was changed");
         return Ok(Outcome::Done);
     }
     let mut tx = context.begin().await?;

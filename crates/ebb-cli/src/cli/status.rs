@@ -85,8 +85,9 @@ fn print(status: &Status) {
             rows.push(cells);
         }
     }
-    let header = ["policy", "state", "table", "pending", "oldest", "rows", "size", "last run", "next run"];
-    output::table(&header, rows, "no policies yet; `ebb apply` brings those of the file");
+    let header = ["policy", "state", "chore", "table", "pending", "oldest", "rows", "size", "last run", "next run"];
+    let none = "no policies yet; `ebb apply` brings those of the file";
+    output::table_without(&["size", "rows", "oldest"], &header, rows, none);
     for policy in &status.policies {
         details(policy, status);
     }
@@ -165,6 +166,7 @@ fn line(policy: &PolicyStatus, unit: Option<&UnitStatus>, status: &Status) -> Ve
     vec![
         policy.policy.clone(),
         policy.state.clone(),
+        unit.map_or_else(dash, |unit| unit.chore.clone()),
         unit.map_or_else(dash, |unit| unit.table.clone()),
         cell(unit.and_then(pending)),
         cell(unit.and_then(|unit| unit.oldest_due).map(|oldest| words::relative(oldest, status.policy_time))),
@@ -189,6 +191,14 @@ fn details(policy: &PolicyStatus, status: &Status) {
     }
     if let Some(remedy) = &policy.remedy {
         say!("  end that with: {remedy}");
+    }
+    let counted = [
+        (policy.open_deletions > 0).then(|| output::plural(policy.open_deletions, "open deletion")),
+        (policy.on_hold > 0).then(|| format!("{} on hold", output::plural(policy.on_hold, "subject"))),
+    ];
+    let counted: Vec<String> = counted.into_iter().flatten().collect();
+    if !counted.is_empty() {
+        say!("  {}: ebb show {}", counted.join(", "), policy.policy);
     }
     if policy.unwarned > 0 {
         let waiting = output::plural(policy.unwarned, "subject");

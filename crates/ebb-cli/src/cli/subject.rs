@@ -1,7 +1,7 @@
 //! `ebb delete`, `restore`, `hold`, `release`, `erase`, `retry` and `show`: one subject of a policy.
 
 use ebb::audit::Moment;
-use ebb::retain::StandsStill;
+use ebb::retain::{Deletion, HeldSubject, OpenDeletion, Shown, StandsStill, Wait};
 use ebb::{Error, Result, policy, retain};
 use sqlx::PgConnection;
 
@@ -65,6 +65,7 @@ pub(crate) async fn delete(context: &Context, args: DeleteArgs) -> Result<Outcom
     let Subject { policy, id, by } = &args.subject;
     let pasted = retain::argument(id);
     if !agreed(context, &args, "soft-delete").await? {
+        say!("nothing was changed");
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
@@ -93,6 +94,7 @@ pub(crate) async fn erase(context: &Context, args: DeleteArgs) -> Result<Outcome
     let Subject { policy, id, by } = &args.subject;
     let pasted = retain::argument(id);
     if !agreed(context, &args, "erase").await? {
+        say!("nothing was changed");
         return Ok(Outcome::Failed);
     }
     let mut tx = context.begin().await?;
@@ -248,10 +250,9 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
                 line("waits", blocked.clone());
             }
             if let Some(error) = &deletion.error {
-                line(
-                    "error",
-                    format!("{error} ({})", output::plural(deletion.attempts.unsigned_abs().into(), "attempt")),
-                );
+                let attempts = output::plural(deletion.attempts.unsigned_abs().into(), "attempt");
+                line("error", format!("{error} ({attempts})"));
+                line("next try", next_try(&shown, deletion));
             }
             line("deletion", deletion.deletion.to_string());
         }
@@ -266,14 +267,19 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
             line("binds", hold.binds.join(", "));
         }
     }
+    // Only what is claimed goes whatever happens.
+    let (erases, unlinks) = match shown.deletion.as_ref().is_some_and(|deletion| deletion.state == "erasing") {
+        true => ("erases", "unlinks"),
+        false => ("would erase", "would unlink"),
+    };
     for (table, count) in &shown.would_erase {
-        line("erases", format!("{table}: {}", output::plural(*count, "row")));
+        line(erases, format!("{table}: {}", output::plural(*count, "row")));
     }
     for (table, count) in &shown.would_unlink {
-        line("unlinks", format!("{table}: {}", output::plural(*count, "row")));
+        line(unlinks, format!("{table}: {}", output::plural(*count, "row")));
     }
     if let Some(why) = &shown.uncounted {
-        line("erases", format!("not counted: {why}"));
+        line(erases, format!("not counted: {why}"));
     }
     for happened in &shown.history {
         let by = happened.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
@@ -284,7 +290,18 @@ pub(crate) async fn show(context: &Context, args: ShowArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Subjects of a policy that failed, are on hold, or wait for something else although their time has come.
+/// When a subject is tried again whom an attempt failed with.
+fn next_try(shown: &Shown, deletion: &Deletion) -> String {
+    match deletion.next_try_at {
+        _ if deletion.state == "failed" => {
+            format!("once somebody asks for it: ebb retry {} {}", shown.policy, retain::argument(&shown.id))
+        }
+        Some(again) => format!("by the first run from {} on", output::time(again)),
+        None => "by the next run".to_owned(),
+    }
+}
+
+/// Subjects of a policy that failed, wait for something although their time has come, or are on hold, deleted or not.
 async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
     policy::store::find(&mut tx, &args.policy).await?;
@@ -293,29 +310,47 @@ async fn waiting(context: &Context, args: &ShowArgs) -> Result<Outcome> {
             .with_hint("a [[retain]] policy with deleted_at is; `ebb policy list` shows them"));
     }
     let found = retain::list_waiting(&mut tx, Some(&args.policy), LISTED).await?;
+    let held = retain::list_holds(&mut tx, Some(&args.policy), LISTED, None).await?;
+    let now = Moment::from(retain::now(&mut tx).await?);
+    let still = standstill(&mut tx, &args.policy).await?;
     tx.rollback().await?;
+    // Those with an open deletion are among the others.
+    let undeleted: Vec<&HeldSubject> = held.iter().filter(|held| held.deletion.is_none()).collect();
     if args.json {
-        output::json(&found)?;
+        let deletions = found.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+        let mut all = deletions.map_err(|error| Error::failed(format!("cannot print JSON: {error}")))?;
+        all.extend(undeleted.into_iter().map(undeleted_json));
+        output::json(&all)?;
         return Ok(Outcome::Done);
     }
-    let rows = found.iter().map(|open| {
+    let waits = |open: &OpenDeletion| {
         let deletion = &open.deletion;
-        let hold = deletion.hold_reason.as_ref().map(|reason| format!("on hold: {reason}"));
-        let failed = deletion.error.as_ref().filter(|_| deletion.state == "failed").cloned();
-        let warning = match deletion.warning.as_deref() {
-            Some("planned") => Some("not warned yet".to_owned()),
-            Some("scheduled") => Some("its warning is on its way".to_owned()),
-            _ => None,
-        };
-        let why = failed.or(hold).or_else(|| deletion.blocked.clone()).or(warning).unwrap_or_default();
+        let since = deletion.hold_since.map_or(String::new(), |since| format!(" (since {})", output::time(since)));
         let id = deletion.subject_id.clone().unwrap_or_default();
-        vec![id, deletion.state.clone(), output::time(deletion.due_at), why]
-    });
+        vec![id, deletion.state.clone(), output::time(deletion.due_at), format!("{}{since}", deletion.waits(now))]
+    };
+    let on_hold = |held: &&HeldSubject| {
+        let (why, since) = (Wait::Hold(held.reason.clone(), held.until), output::time(held.since));
+        vec![held.subject_id.clone(), "no deletion".to_owned(), "-".to_owned(), format!("{why} (since {since})")]
+    };
+    let rows = found.iter().map(waits).chain(undeleted.iter().map(on_hold));
     output::table(&["subject", "state", "due", "waits"], rows.collect(), "no subject waits for anything");
-    if found.len() as i64 == LISTED {
+    if found.len() as i64 == LISTED || held.len() as i64 == LISTED {
         say!("there may be more");
     }
+    if let Some(still) = still {
+        say!("{still}");
+    }
     Ok(Outcome::Done)
+}
+
+/// A subject on hold that has no open deletion, with the keys that a deletion would have.
+fn undeleted_json(held: &HeldSubject) -> serde_json::Value {
+    serde_json::json!({
+        "policy": held.policy, "deletion": null, "subject_id": held.subject_id, "state": null, "deleted_at": null,
+        "due_at": null, "on_hold": true, "hold_reason": held.reason, "hold_until": held.until, "hold_since": held.since,
+        "hold_by": held.placed_by,
+    })
 }
 
 /// Says that nothing is erased as long as the policy stands still or only observes, and what ends that.

@@ -242,7 +242,7 @@ fn occurrence_panel(occurrence: &Occurrence) -> Markup {
                 @if let Some(ready) = row.ready_at.filter(|_| row.state == "failed") { div { dt { "Next attempt" } dd { (ago(ready)) } } }
                 @if let Some(node) = &row.node { div { dt { "Node" } dd { (node) } } }
                 @if let Some(key) = &row.dedupe_key { div { dt { "Dedupe key" } dd { code { (key) } } } }
-                @if let (Some(policy), Some(id)) = (&occurrence.subject_policy, &occurrence.subject_id) { div { dt { "Subject" } dd { a href=(super::subjects::path(policy, id)) { (policy) " / " (id) } } } }
+                @if let (Some(policy), Some(id)) = (&occurrence.subject_policy, &occurrence.subject_id) { div { dt { "Subject" } dd { a href=(super::subject::path(policy, id)) { (policy) " / " (id) } } } }
             } }
             (attempts(occurrence))
             div.pad {

@@ -15,6 +15,7 @@ mod policy;
 mod report;
 mod resources;
 mod session;
+mod subject;
 mod subjects;
 mod text;
 mod tree;
@@ -49,8 +50,8 @@ pub(crate) fn router(document: &utoipa::openapi::OpenApi) -> Router<Surface> {
         .route("/events/{id}/retry", get(events::ask_retry).post(events::retry))
         .route("/events/{id}/cancel", get(events::ask_cancel).post(events::cancel))
         .route("/subjects", get(subjects::page))
-        .route("/subjects/{policy}/{id}", get(subjects::one))
-        .route("/subjects/{policy}/{id}/{act}", get(subjects::ask).post(subjects::act))
+        .route("/subjects/{policy}/{id}", get(subject::page))
+        .route("/subjects/{policy}/{id}/{act}", get(subject::ask).post(subject::act))
         .route("/partitions", get(partitions::page))
         .route("/resources", get(resources::page))
         .route("/resources/{policy}/sweep", get(resources::ask_confirm).post(resources::confirm))

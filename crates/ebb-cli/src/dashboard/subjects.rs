@@ -1,68 +1,146 @@
-//! Subjects: find one, see how it stands, when what happened and what would go with it; delete, restore, hold, erase it,
-//! each after a look at what that would do.
+//! Subjects: find one, see who is on hold and who is about to be erased, and what each of them waits for.
+
+use std::collections::HashMap;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use ebb::audit::{self, Moment, Record};
-use ebb::retain::{self, Deletion, OpenDeletion, Shown};
-use ebb::token::Role;
+use ebb::audit::Moment;
+use ebb::retain::{self, HeldSubject, OpenDeletion, OpenFilter, Wait};
+use ebb::status::{PolicyStatus, Status};
 use maud::{Markup, html};
 use serde::Deserialize;
+use uuid::Uuid;
 
-use super::frame::{self, Ask, Trouble};
-use super::session::{Form, Visitor};
-use super::text::{ago, badge, given, plural, segment, time};
-use super::tree;
-use crate::http::{Path, Problem, Query, Surface, restore_subject, retry_subject};
+use super::frame::{self, Trouble};
+use super::session::Visitor;
+use super::subject::path;
+use super::text::{ago, badge, given, segment, time};
+use crate::http::{Problem, Query, Surface};
 
-const LISTED: i64 = 50;
-/// So many records of a deletion are shown.
-const RECORDS: i64 = 200;
-
-/// Where a subject's page is.
-pub(super) fn path(policy: &str, id: &str) -> String {
-    format!("/subjects/{}/{}", segment(policy), segment(id))
-}
+/// So many stand on a page, of either list.
+const LISTED: usize = 50;
+const STATES: [&str; 4] = ["pending", "warned", "erasing", "failed"];
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Find {
+pub(super) struct Search {
     policy: Option<String>,
+    /// One subject, of that policy.
     id: Option<String>,
+    state: Option<String>,
+    /// How the ids of those begin that are listed.
+    begins: Option<String>,
+    /// The last deletion, and the last hold, of the page before.
+    after: Option<String>,
+    hold: Option<i64>,
 }
 
 pub(super) async fn page(
     visitor: Visitor,
     State(surface): State<Surface>,
-    Query(find): Query<Find>,
+    Query(search): Query<Search>,
 ) -> Result<Response, Trouble> {
-    let policy = given(find.policy);
-    if let (Some(policy), Some(id)) = (&policy, given(find.id)) {
+    let (policy, state, begins) = (given(search.policy), given(search.state), given(search.begins));
+    if let (Some(policy), Some(id)) = (&policy, given(search.id)) {
         return Ok(Redirect::to(&path(policy, id.trim())).into_response());
     }
+    let after = given(search.after).map(|text| text.parse::<Uuid>()).transpose();
+    let after = after.map_err(|_| Problem::invalid("that page is not one of these"))?;
+    let filter = OpenFilter { policy, state, id: begins, limit: LISTED as i64 + 1, after };
+    let status = surface.engine.standing().await?;
     let mut tx = surface.engine.database().read().await?;
     let policies = retain::policies(&mut tx).await?;
-    let open = retain::list_open(&mut tx, policy.as_deref(), LISTED).await?;
+    let mut open = retain::list_open(&mut tx, &filter).await?;
+    let mut held = retain::list_holds(&mut tx, filter.policy.as_deref(), LISTED as i64 + 1, search.hold).await?;
     tx.commit().await?;
+    let more_open = cut(&mut open).map(|last| format!("{}&after={}", again(&filter), last.deletion.deletion));
+    let more_held = cut(&mut held).map(|last| format!("{}&hold={}", again(&filter), last.hold));
     let main = html! {
         div.head { h1 { "Subjects" } span.soft.small { "personal data lives as long as policy says" } }
         @if policies.is_empty() {
             section.panel { div.empty { strong { "No policy with subjects yet" } "A " code { "[[retain]]" } " policy with " code { "deleted_at" } " has them." } }
         } @else {
-            section.panel { div.pad { form.filters method="get" action="/subjects" {
-                div { label for="policy" { "Policy" } select #policy name="policy" { @for known in &policies { option value=(known) selected[policy.as_ref() == Some(known)] { (known) } } } }
+            section.panel { header { h2 { "Find one" } } div.pad { form.filters method="get" action="/subjects" {
+                div { label for="policy" { "Policy" } select #policy name="policy" { @for known in &policies { option value=(known) selected[filter.policy.as_ref() == Some(known)] { (known) } } } }
                 div { label for="id" { "Subject's id" } input #id name="id" placeholder="the primary key" autocomplete="off"; }
                 button.main { "Find" }
             } } }
-            section.panel { header { h2 { "Open deletions" } span.soft.small { "stuck ones first, then the soonest" @if open.len() as i64 >= LISTED { ", the first " (LISTED) ": find others by their id" } } } (table(&open)) }
+            section.panel {
+                header { h2 { "On hold" } span.soft.small { "nothing of them is marked, warned about or erased" } }
+                (holds(&held))
+                @if let Some(more) = more_held { div.pad { a href=(more) { "Earlier holds" } } }
+            }
+            section.panel {
+                header { h2 { "Open deletions" } span.soft.small { "stuck ones first, then the soonest" } }
+                (filters(&filter, &policies))
+                (table(&open, &status, filter.state.is_some() || filter.id.is_some() || filter.after.is_some()))
+                @if let Some(more) = more_open { div.pad { a href=(more) { "More deletions" } } }
+            }
         }
     };
     Ok(frame::page(&visitor, "/subjects", "Subjects", main).into_response())
 }
 
-fn table(open: &[OpenDeletion]) -> Markup {
+/// Leaves what fits on a page; the last of it, where there is more.
+fn cut<T>(found: &mut Vec<T>) -> Option<&T> {
+    let more = found.len() > LISTED;
+    found.truncate(LISTED);
+    found.last().filter(|_| more)
+}
+
+/// This page with the same filters.
+fn again(filter: &OpenFilter) -> String {
+    let word = |given: &Option<String>| segment(given.as_deref().unwrap_or(""));
+    format!("/subjects?policy={}&state={}&begins={}", word(&filter.policy), word(&filter.state), word(&filter.id))
+}
+
+fn filters(filter: &OpenFilter, policies: &[String]) -> Markup {
+    html! {
+        div.pad { form.filters method="get" action="/subjects" {
+            div { label for="of" { "Policy" } select #of name="policy" {
+                option value="" { "all" }
+                @for known in policies { option value=(known) selected[filter.policy.as_ref() == Some(known)] { (known) } }
+            } }
+            div { label for="state" { "State" } select #state name="state" {
+                option value="" { "all" }
+                @for known in STATES { option value=(known) selected[filter.state.as_deref() == Some(known)] { (known) } }
+            } }
+            div { label for="begins" { "Id begins with" } input #begins name="begins" value=[filter.id.as_deref()] autocomplete="off"; }
+            button { "Show" }
+        } }
+    }
+}
+
+fn holds(held: &[HeldSubject]) -> Markup {
+    if held.is_empty() {
+        return html! { div.empty { "Nobody is on hold." } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Subject" } th { "Why" } th { "Until" } th.wide { "Since" } th.wide { "By" } } }
+            tbody {
+                @for one in held {
+                    tr {
+                        td { a href=(path(&one.policy, &one.subject_id)) { (one.subject_id) } div.sub { (one.policy) @if let Some(state) = &one.state { " · " (state) } } }
+                        td { (one.reason) }
+                        td { @match one.until { Some(until) => (time(until)), None => "it is released" } }
+                        td.wide { (time(one.since)) }
+                        td.wide { (one.placed_by) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn table(open: &[OpenDeletion], status: &Status, filtered: bool) -> Markup {
+    if open.is_empty() && filtered {
+        return html! { div.empty { strong { "No deletion fits" } "Look for another state, or for the beginning of an id." } };
+    }
     if open.is_empty() {
         return html! { div.empty { strong { "Nobody is about to be erased" } "A soft delete opens a deletion, and it is listed here until it is done." } };
     }
+    let policies: HashMap<&str, &PolicyStatus> =
+        status.policies.iter().map(|policy| (policy.policy.as_str(), policy)).collect();
     html! {
         div.scroll { table {
             thead { tr { th { "Subject" } th { "State" } th { "Due" } th.wide { "Deleted" } th { "Waits for" } } }
@@ -74,7 +152,7 @@ fn table(open: &[OpenDeletion]) -> Markup {
                         td { (badge(&deletion.state)) @if deletion.on_hold { " " (badge("on hold")) } }
                         td { (ago(deletion.due_at)) }
                         td.wide { (time(deletion.deleted_at)) }
-                        td { (waits(deletion)) }
+                        td { (waits(&deletion.waits(status.policy_time), policies.get(one.policy.as_str()).copied())) }
                     }
                 }
             }
@@ -82,267 +160,16 @@ fn table(open: &[OpenDeletion]) -> Markup {
     }
 }
 
-fn waits(deletion: &Deletion) -> Markup {
+/// What a deletion waits for; where nothing but a run is missing, what keeps its policy from running.
+fn waits(wait: &Wait, policy: Option<&PolicyStatus>) -> Markup {
+    let still = policy.filter(|policy| policy.state != "active" && wait.is_ordinary());
+    let next = policy.filter(|_| *wait == Wait::Run).and_then(PolicyStatus::next_erasure);
     html! {
-        @if let Some(reason) = &deletion.hold_reason { "a hold: " (reason) }
-        @else if let Some(blocked) = &deletion.blocked { (blocked) }
-        @else if let Some(error) = &deletion.error { span.sub { (error) } }
-        @else { span.soft { "its time" } }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Of {
-    policy: String,
-    id: String,
-}
-
-pub(super) async fn one(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(of): Path<Of>,
-) -> Result<Markup, Trouble> {
-    let mut tx = surface.engine.database().read().await?;
-    let shown = retain::show(&mut tx, &of.policy, &of.id).await?;
-    let shape = retain::approved_tree(&mut tx, &of.policy).await?;
-    let deletion = shown.deletion.as_ref();
-    let records = match deletion {
-        Some(deletion) => audit::of_deletion(&mut tx, &deletion.deletion.to_string(), RECORDS).await?,
-        None => Vec::new(),
-    };
-    tx.rollback().await?;
-    let state = match (&shown.unmarked, deletion) {
-        (Some(_), _) => "not marked yet",
-        (None, Some(deletion)) if deletion.state != "restored" => &deletion.state,
-        (None, _) => "not deleted",
-    };
-    let main = html! {
-        div.head {
-            div { p.soft.small { a href="/subjects" { "Subjects" } " / " a href=(super::policies::path(&of.policy)) { (of.policy) } } h1 { (shown.id) } }
-            div.actions { (badge(state)) (actions(&visitor, &shown)) }
-        }
-        @if let Some(hold) = &shown.hold {
-            div.banner.warn role="status" { (frame::alert()) div {
-                strong { "On hold: " (hold.reason) }
-                p { "Since " (time(hold.placed_at)) ", by " (hold.placed_by) ". Nothing of it is marked, warned about or erased" @if let Some(until) = hold.until { " until " (time(until)) } "." @if !hold.binds.is_empty() { " It binds " (hold.binds.join(", ")) ", too." } }
-            } }
-        }
-        @if let Some(error) = deletion.and_then(|deletion| deletion.error.as_ref()) {
-            div.banner.bad role="alert" { (frame::alert()) div { strong { "It could not be erased" } p { (error) } } }
-        }
-        @if let Some(deletion) = deletion.filter(|deletion| undeliverable(deletion)) {
-            div.banner.bad role="alert" { (frame::alert()) div { strong { "Its warning could not be delivered" } p { (deletion.warning_error.as_deref().unwrap_or_default()) } } }
-        }
-        section.panel { header { h2 { "Timeline" } } div.pad { (timeline(&shown, &records)) } }
-        (would_go(&shown, shape.as_ref()))
-    };
-    Ok(frame::page(&visitor, "/subjects", &shown.id, main))
-}
-
-/// What would go with it, as a picture and as numbers.
-fn would_go(shown: &Shown, shape: Option<&retain::Shape>) -> Markup {
-    let rows: u64 = shown.would_erase.values().sum();
-    html! {
-        section.panel {
-            header { h2 { "What would be erased" } span.soft.small { (plural(rows as i64, "row")) " in " (plural(shown.would_erase.len() as i64, "table")) } }
-            @match (shown.exists, shape) {
-                (true, _) if shown.uncounted.is_some() => div.empty { "Not counted: " (shown.uncounted.as_deref().unwrap_or_default()) },
-                (true, Some(shape)) => div.pad.scroll { (tree::picture(shape, &shown.would_erase, &shown.would_unlink)) },
-                (true, None) => {},
-                (false, _) => div.empty { "Its row is gone." },
-            }
+        @match (still, wait) {
+            (Some(policy), _) if policy.state == "observe" => { "its policy to enforce: it only observes" },
+            (Some(policy), _) => { "its policy, which is " (policy.state) @if let Some(reason) = &policy.reason { div.sub { (reason) } } },
+            (None, Wait::Time) => span.soft { (wait) },
+            (None, wait) => { (wait) @if let Some(next) = next.filter(|next| *next > Moment::NEG_INFINITY) { ", " (ago(next)) } },
         }
     }
-}
-
-fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
-    let path = path(&shown.policy, &shown.id);
-    let open = shown.deletion.as_ref().filter(|deletion| deletion.closed_at.is_none());
-    let button = |what: &str, label: &str, class: &str| html! { a class={ "button " (class) } href={ (path) "/" (what) } { (label) "…" } };
-    html! {
-        @if visitor.may(Role::Operate) && shown.exists {
-            @match open {
-                None if shown.unmarked.is_some() => (button("restore", "Restore", "main")),
-                None => (button("delete", "Delete", "")),
-                Some(deletion) => {
-                    @if deletion.state != "erasing" { (button("restore", "Restore", "main")) }
-                    @if deletion.state == "failed" || undeliverable(deletion) { (button("retry", "Retry", "")) }
-                },
-            }
-            @if shown.hold.is_some() { (button("release", "Release", "")) } @else { (button("hold", "Hold", "")) }
-            (button("erase", "Erase", "danger"))
-        }
-    }
-}
-
-/// Whether somebody has to see to its warning.
-fn undeliverable(deletion: &Deletion) -> bool {
-    deletion.closed_at.is_none() && deletion.warning.as_deref() == Some("undeliverable")
-}
-
-/// When what happened, and what comes.
-fn timeline(shown: &Shown, records: &[Record]) -> Markup {
-    if let Some(unmarked) = &shown.unmarked {
-        return html! {
-            ol.timeline {
-                li.done { strong { "Soft-deleted by the application" } " " (time(unmarked.deleted_at)) }
-                li { strong { "Marked" } @if shown.hold.is_some() { " once its hold has ended" } @else { " by the next look at its table" } }
-                @if unmarked.due_at < Moment::INFINITY { li { strong { "Erased" } " from " (time(unmarked.due_at)) div.sub { (ago(unmarked.due_at)) } } }
-            }
-        };
-    }
-    let Some(deletion) = &shown.deletion else {
-        return html! { p.soft { "It is not deleted, so nothing is planned." } };
-    };
-    let open = deletion.closed_at.is_none();
-    // Warnings are nobody's request and have no record of their own.
-    let warnings =
-        shown.history.iter().filter(|one| one.deletion == Some(deletion.deletion) && one.what.contains("warn"));
-    let warnings = warnings.map(|one| (one.at, said(&one.what), one.note.clone(), one.what != "warning planned"));
-    let records = records.iter().map(|one| (one.at, said(&one.action), Some(format!("by {}", one.by)), true));
-    let mut past: Vec<(Moment, String, Option<String>, bool)> = records.chain(warnings).collect();
-    past.sort_by_key(|(at, ..)| *at);
-    html! {
-        ol.timeline {
-            li.done { strong { "Soft-deleted" } " " (time(deletion.deleted_at)) }
-            @for (at, what, more, done) in &past { li.done[*done] { strong { (what) } " " (time(*at)) @if let Some(more) = more { div.sub { (more) } } } }
-            @if open && deletion.due_at < Moment::INFINITY { li { strong { @if deletion.expedited { "Erased on request" } @else { "Erased" } } " from " (time(deletion.due_at)) div.sub { (ago(deletion.due_at)) @if let Some(blocked) = &deletion.blocked { ", waits: " (blocked) } } } }
-            @if open && deletion.due_at == Moment::INFINITY { li { strong { "Not erased, as things stand" } } }
-            @if let Some(at) = deletion.closed_at { li.done { strong { (said(&deletion.state)) } " " (time(at)) @if let Some(rows) = deletion.rows { div.sub { (plural(rows, "row")) } } } }
-        }
-    }
-}
-
-fn said(action: &str) -> String {
-    let words = match action {
-        "delete" => "Deletion opened",
-        "restore" | "restored" => "Restored",
-        "hold" => "Put on hold",
-        "release" => "Released",
-        "erase_requested" => "Erasure requested",
-        "erase" | "erased" => "Erased",
-        "retry" => "Tried again",
-        "warned" => "Warned",
-        "not warned" => "Could not be warned",
-        "warning planned" => "Warning planned",
-        other => other,
-    };
-    words.to_owned()
-}
-
-/// What can be done to a subject: its word, what is asked, what it means, the button, whether it destroys.
-const ACTS: [(&str, &str, &str, &str, bool); 6] = [
-    (
-        "delete",
-        "Soft-delete this subject?",
-        "It counts as deleted from now on, and can be restored until it is erased.",
-        "Soft-delete it",
-        true,
-    ),
-    ("restore", "Restore this subject?", "It is as if it had not been deleted.", "Restore it", false),
-    (
-        "hold",
-        "Put this subject on hold?",
-        "Nothing of it is marked, warned about or erased until it is released.",
-        "Put it on hold",
-        false,
-    ),
-    ("release", "Lift the hold?", "Its deletion goes on, and may be due at once.", "Lift the hold", true),
-    (
-        "erase",
-        "Erase this subject without its grace?",
-        "It is erased as soon as floor and holds allow. Nobody can take that back.",
-        "Erase it",
-        true,
-    ),
-    (
-        "retry",
-        "Try again what failed?",
-        "The next run tries to erase it; a warning that could not be delivered is made anew.",
-        "Try again",
-        true,
-    ),
-];
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Act {
-    policy: String,
-    id: String,
-    act: String,
-}
-
-pub(super) async fn ask(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(of): Path<Act>,
-) -> Result<Markup, Trouble> {
-    visitor.must(Role::Operate)?;
-    let act = ACTS
-        .iter()
-        .find(|act| act.0 == of.act)
-        .ok_or_else(|| Problem::not_found("nothing of that sort can be done"))?;
-    let due = rehearse(&surface, &of, &visitor.caller.name).await?;
-    let mut tx = surface.engine.database().read().await?;
-    let shown = retain::show(&mut tx, &of.policy, &of.id).await?;
-    let shape = retain::approved_tree(&mut tx, &of.policy).await?;
-    tx.rollback().await?;
-    let what = html! {
-        p { (act.2) }
-        @if let Some(due) = due { p { "It would be erased " @if due == Moment::INFINITY { "never, as things stand." } @else { strong { (time(due)) } ", " (ago(due)) "." } } }
-        @if act.4 { (would_go(&shown, shape.as_ref())) }
-    };
-    let fields = html! {
-        @if act.0 == "hold" {
-            div { label for="reason" { "Why; it is kept with the hold until the subject is erased" } input #reason name="reason" required autofocus; }
-            div { label for="until" { "Until (UTC), or until it is released" } input #until name="until" type="datetime-local"; }
-        }
-    };
-    let path = path(&of.policy, &of.id);
-    let action = format!("{path}/{}", act.0);
-    Ok(Ask { page: "/subjects", title: act.1, back: &path, action: &action, button: act.3, danger: act.4 }
-        .show(&visitor, what, fields))
-}
-
-/// What an act would lead to, in a transaction that is taken back.
-async fn rehearse(surface: &Surface, of: &Act, by: &str) -> Result<Option<Moment>, Problem> {
-    let mut tx = surface.engine.database().read().await?;
-    let due = match of.act.as_str() {
-        "delete" => Some(retain::delete(&mut tx, &of.policy, &of.id, by).await?),
-        "erase" => Some(retain::request_erasure(&mut tx, &of.policy, &of.id, by).await?),
-        _ => None,
-    };
-    tx.rollback().await?;
-    Ok(due)
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Given {
-    reason: Option<String>,
-    until: Option<String>,
-}
-
-pub(super) async fn act(
-    visitor: Visitor,
-    State(surface): State<Surface>,
-    Path(of): Path<Act>,
-    Form(form): Form<Given>,
-) -> Result<Response, Trouble> {
-    visitor.must(Role::Operate)?;
-    let (policy, id, by) = (of.policy.as_str(), of.id.as_str(), visitor.caller.name.as_str());
-    let mut tx = surface.engine.database().read().await?;
-    match of.act.as_str() {
-        "delete" => drop(retain::delete(&mut tx, policy, id, by).await?),
-        "erase" => drop(retain::request_erasure(&mut tx, policy, id, by).await?),
-        "release" => retain::release(&mut tx, policy, id, by).await?,
-        "hold" => {
-            let until = given(form.until).map(|until| format!("{until}Z"));
-            let reason = form.reason.unwrap_or_default();
-            retain::hold(&mut tx, policy, id, &reason, until.as_deref(), by).await?;
-        }
-        "restore" => restore_subject(&surface, policy, id, by).await?,
-        "retry" => retry_subject(&surface, policy, id, by).await?,
-        _ => return Err(Problem::not_found("nothing of that sort can be done").into()),
-    }
-    retain::commit(tx).await?;
-    Ok(Redirect::to(&path(policy, id)).into_response())
 }

@@ -7,6 +7,7 @@ mod commands;
 mod demo;
 mod deploy;
 mod faults;
+mod holds;
 mod http;
 mod insight;
 mod notices;

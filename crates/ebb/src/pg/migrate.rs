@@ -80,6 +80,7 @@ const MIGRATIONS: &[Migration] = migrations![
     52 "0052_calendar",
     53 "0053_identity",
     54 "0054_echo",
+    55 "0055_holds",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

@@ -31,6 +31,7 @@ mod subject;
 mod tenant;
 mod tree;
 mod trigger;
+mod wait;
 mod walk;
 pub(crate) mod warn;
 pub(crate) mod work;
@@ -53,7 +54,7 @@ pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, lost_key, open_snapshot};
 pub(crate) use snapshot::{destroy_due, overdue_keys, trouble as key_trouble};
 pub(crate) use store::{Backlog, count_premature};
-pub use store::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
+pub use store::{Deletion, Happened, HeldSubject, Hold, OpenDeletion, OpenFilter, Unmarked};
 pub use subject::{
     Shown, StandsStill, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release,
     restore, retry, show, stands_still, waits_for,
@@ -63,6 +64,7 @@ pub use tenant::{
     Override, OverrideChange, TenantTerms, due_sooner, list_overrides, set_override, set_override_at, tenant_terms,
 };
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
+pub use wait::Wait;
 pub(crate) use work::would_start;
 
 use crate::audit::{Entry, Hash, Moment, SubjectKey};
@@ -212,9 +214,19 @@ pub async fn policies(connection: &mut PgConnection) -> Result<Vec<String>> {
     store::subject_policies(connection).await
 }
 
-/// Open deletions of a policy, or of all: stuck ones first, then the soonest due.
-pub async fn list_open(connection: &mut PgConnection, policy: Option<&str>, limit: i64) -> Result<Vec<OpenDeletion>> {
-    store::list_open(connection, policy, limit).await
+/// Open deletions: stuck ones first, then the soonest due.
+pub async fn list_open(connection: &mut PgConnection, filter: &OpenFilter) -> Result<Vec<OpenDeletion>> {
+    store::list_open(connection, filter).await
+}
+
+/// Subjects on hold by a policy, or by any, deleted or not: the latest hold first, from the one after `after` on.
+pub async fn list_holds(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+    after: Option<i64>,
+) -> Result<Vec<HeldSubject>> {
+    store::list_holds(connection, policy, limit, after).await
 }
 
 /// Open deletions of a policy, or of all, that wait for something: what failed first, then the soonest due.

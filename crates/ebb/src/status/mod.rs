@@ -68,6 +68,10 @@ pub struct PolicyStatus {
     pub unwarned: u64,
     /// Subjects whose time has come and that wait for something: a hold, `unless`, a warning.
     pub blocked: u64,
+    /// Deletions that are open, due or not.
+    pub open_deletions: u64,
+    /// Subjects on hold, deleted or not.
+    pub on_hold: u64,
     /// How often it runs.
     pub cadence: Option<String>,
     /// Its version.
@@ -265,6 +269,8 @@ impl Engine {
             remedy: row.remedy,
             unwarned: 0,
             blocked: 0,
+            open_deletions: 0,
+            on_hold: 0,
             cadence: policy.as_ref().ok().map(|policy| policy.cadence.to_string()).or_else(|| calendar(&row.spec)),
             version: row.version,
             changed_at: row.changed_at,
@@ -308,9 +314,16 @@ impl Engine {
 }
 
 impl PolicyStatus {
+    /// When subjects are erased next, of a policy that is about some.
+    pub fn next_erasure(&self) -> Option<Moment> {
+        self.units.iter().find(|unit| unit.chore == "erase").and_then(|unit| unit.next_run)
+    }
+
     /// What erasing has before it: of the other chores nothing is counted.
     fn with_subjects(&mut self, backlog: Backlog) {
         self.blocked = backlog.blocked.unsigned_abs();
+        self.open_deletions = backlog.open.unsigned_abs();
+        self.on_hold = backlog.on_hold.unsigned_abs();
         if !self.units.iter().any(|unit| unit.chore == "erase") {
             self.units.push(UnitStatus::new("erase", &self.policy, &backlog.relation));
         }

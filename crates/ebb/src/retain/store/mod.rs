@@ -24,10 +24,10 @@ pub(crate) use report::{
     report_swept_early, review_due, review_slice, table_size,
 };
 pub(crate) use subjects::{
-    Backlog, backlog, call, deletion_of, explain_end, history_of, hold_of, list_open, list_waiting, look_subject,
-    retry_subject, retry_warning,
+    Backlog, backlog, call, deletion_of, explain_end, history_of, hold_of, list_holds, list_open, list_waiting,
+    look_subject, retry_subject, retry_warning,
 };
-pub use subjects::{Deletion, Happened, Hold, OpenDeletion, Unmarked};
+pub use subjects::{Deletion, Happened, HeldSubject, Hold, OpenDeletion, OpenFilter, Unmarked};
 pub(crate) use written::{WrittenColumn, kept_as, written_column};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,6 +22,7 @@ pub struct Deletion {
     pub on_hold: bool,
     pub hold_reason: Option<String>,
     pub hold_until: Option<Moment>,
+    pub hold_since: Option<Moment>,
     pub warning: Option<String>,
     pub warned_at: Option<Moment>,
     pub warning_error: Option<String>,
@@ -45,12 +46,25 @@ pub struct OpenDeletion {
     pub deletion: Deletion,
 }
 
-pub(crate) async fn list_open(
-    connection: &mut PgConnection,
-    policy: Option<&str>,
-    limit: i64,
-) -> Result<Vec<OpenDeletion>> {
-    Ok(sql!("list_open" as OpenDeletion).bind(policy).bind(limit).fetch_all(connection).await?)
+/// Which open deletions to list.
+#[derive(Debug, Clone, Default)]
+pub struct OpenFilter {
+    /// Only of this policy.
+    pub policy: Option<String>,
+    /// Only in this state: pending, warned, erasing or failed.
+    pub state: Option<String>,
+    /// Only of subjects whose id begins like that.
+    pub id: Option<String>,
+    /// At most so many.
+    pub limit: i64,
+    /// The last deletion of the page before.
+    pub after: Option<Uuid>,
+}
+
+pub(crate) async fn list_open(connection: &mut PgConnection, filter: &OpenFilter) -> Result<Vec<OpenDeletion>> {
+    let OpenFilter { policy, state, id, limit, after } = filter;
+    let query = sql!("list_open" as OpenDeletion).bind(policy).bind(limit).bind(state).bind(id).bind(after);
+    Ok(query.fetch_all(connection).await?)
 }
 
 pub(crate) async fn deletion_of(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Deletion>> {
@@ -77,13 +91,46 @@ pub(crate) async fn hold_of(connection: &mut PgConnection, policy: &str, id: &st
     Ok(sql!("hold_of" as Hold).bind(policy).bind(id).fetch_optional(connection).await?)
 }
 
+/// A subject on hold, deleted or not: a row of `ebb.v_holds`.
+#[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
+pub struct HeldSubject {
+    /// The hold's number.
+    pub hold: i64,
+    /// Whose policy it is.
+    pub policy: String,
+    /// Who.
+    pub subject_id: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub since: Moment,
+    /// Until when; none: until it is lifted.
+    pub until: Option<Moment>,
+    /// By whom, as they said.
+    pub placed_by: String,
+    /// Its open deletion, where there is one.
+    pub deletion: Option<Uuid>,
+    /// The state of that.
+    pub state: Option<String>,
+}
+
+pub(crate) async fn list_holds(
+    connection: &mut PgConnection,
+    policy: Option<&str>,
+    limit: i64,
+    after: Option<i64>,
+) -> Result<Vec<HeldSubject>> {
+    Ok(sql!("list_holds" as HeldSubject).bind(policy).bind(limit).bind(after).fetch_all(connection).await?)
+}
+
 /// Something that happened to a subject.
 #[derive(Debug, Clone, serde::Serialize, sqlx::FromRow)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = SubjectEvent))]
 pub struct Happened {
     /// When.
     pub at: Moment,
-    /// `deleted`, `warned`, `not warned`, `warning planned`, `restored`, `hold` or `release`.
+    /// `deleted`, `erasure requested`, `to be erased again`, `warned`, `not warned`, `warning planned`, `restored`, `hold` or
+    /// `release`.
     pub what: String,
     /// By whom, as they said.
     pub by: Option<String>,
@@ -117,6 +164,10 @@ pub(crate) struct Backlog {
     pub(crate) oldest_due: Option<Moment>,
     /// Subjects whose time has come, and who wait for something.
     pub(crate) blocked: i64,
+    /// Deletions that are open, due or not.
+    pub(crate) open: i64,
+    /// Subjects on hold, deleted or not.
+    pub(crate) on_hold: i64,
 }
 
 pub(crate) async fn backlog(connection: &mut PgConnection, most: i64) -> Result<Vec<Backlog>> {

@@ -2,16 +2,16 @@
 -- hold, or whose warning has not been delivered; $1 policy (null: all), $2 how many. Index: deletion_failed, deletion_due,
 -- deletion_claimed, hold_active, warning_failed; read only.
 SELECT v.policy, v.deletion, v.subject_id, v.tenant, v.state, v.deleted_at, v.due_at, v.expedited, v.on_hold, v.hold_reason, v.hold_until,
-       v.blocked, v.attempts, v.next_try_at, v.error, v.rows, v.opened_at, v.closed_at, v.warning, v.warned_at, v.warning_error
+       v.hold_since, v.blocked, v.attempts, v.next_try_at, v.error, v.rows, v.opened_at, v.closed_at, v.warning, v.warned_at, v.warning_error
 FROM ebb.v_deletions v
 WHERE v.deletion IN (
     SELECT d.id FROM ebb.deletion d WHERE d.state = 'failed' AND ($1::text IS NULL OR d.policy = $1)
     UNION ALL
     SELECT d.id FROM ebb.retain r JOIN ebb.deletion d ON d.policy = r.policy AND d.state IN ('pending', 'warned') AND d.due_at <= ebb.now()
-    WHERE ($1::text IS NULL OR r.policy = $1) AND (d.blocked IS NOT NULL OR d.attempts > 0)
+    WHERE ($1::text IS NULL OR r.policy = $1) AND (ebb.still_blocked(d.blocked, d.policy, d.subject_id) IS NOT NULL OR d.attempts > 0)
     UNION ALL
     SELECT d.id FROM ebb.deletion d
-    WHERE d.state = 'erasing' AND ($1::text IS NULL OR d.policy = $1) AND (d.blocked IS NOT NULL OR d.attempts > 0)
+    WHERE d.state = 'erasing' AND ($1::text IS NULL OR d.policy = $1) AND (ebb.still_blocked(d.blocked, d.policy, d.subject_id) IS NOT NULL OR d.attempts > 0)
     UNION ALL
     SELECT d.id FROM ebb.hold h JOIN ebb.deletion d ON d.policy = h.policy AND d.subject_id = h.subject_id
                                                   AND d.state IN ('pending', 'warned', 'erasing', 'failed')
