@@ -55,3 +55,6 @@ FROM ebb.hold h
 LEFT JOIN ebb.deletion d ON d.policy = h.policy AND d.subject_id = h.subject_id AND d.state IN ('pending', 'warned', 'erasing', 'failed')
 WHERE h.lifted_at IS NULL AND h.subject_id IS NOT NULL AND (h.until IS NULL OR h.until > ebb.now());
 COMMENT ON VIEW ebb.v_holds IS 'Subjects on hold: why, since when, until when';
+
+-- Leads to why a floor went down.
+CREATE INDEX audit_floor ON ebb.audit (policy, id) WHERE action = 'floor';

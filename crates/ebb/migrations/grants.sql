@@ -68,3 +68,16 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Nor how a type is called that they tell apart by its name.
+DO $$
+DECLARE
+    loose regprocedure;
+BEGIN
+    FOR loose IN SELECT p.oid FROM pg_catalog.pg_proc p
+                 WHERE p.pronamespace = 'ebb'::regnamespace AND p.prokind = 'f' AND strpos(p.prosrc, 'format_type') > 0 AND pg_has_role(p.proowner, 'USAGE')
+                   AND 'quote_all_identifiers=off' <> ALL (COALESCE(p.proconfig, '{}')) LOOP
+        EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', loose);
+    END LOOP;
+END
+$$;

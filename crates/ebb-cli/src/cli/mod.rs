@@ -30,24 +30,26 @@ mod trigger;
 mod uninstall;
 pub(crate) mod words;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueHint};
 use ebb::config::{Config, Env};
 use ebb::pg::embedded::Embedded;
-use ebb::pg::{Database, Target};
+use ebb::pg::{Database, Target, Warm};
 use ebb::schedule::sink::Surroundings;
-use ebb::{Engine, Error, Keys, Result};
-use sqlx::{Postgres, Transaction};
+use ebb::token::{Credential, Role};
+use ebb::{Engine, Error, Keys, Result, retain};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 /// The data-lifecycle engine for PostgreSQL: data goes out on time, never early, and with proof.
 #[derive(Debug, Parser)]
 #[command(name = "ebb", version, max_term_width = 120)]
 struct Cli {
     /// The configuration; `ebb.toml` in the working directory when absent.
-    #[arg(long, global = true, env = "EBB_CONFIG", value_name = "PATH")]
-    config: Option<PathBuf>,
+    #[arg(long, global = true, env = "EBB_CONFIG", value_name = "PATH", value_hint = ValueHint::FilePath)]
+    config: Option<OsString>,
     #[command(subcommand)]
     command: Command,
 }
@@ -146,14 +148,16 @@ pub(crate) async fn main() -> ExitCode {
 
 async fn dispatch(cli: Cli) -> Result<Outcome> {
     let env = Env::process();
+    // A variable that is empty is not set.
+    let config = cli.config.filter(|path| !path.is_empty()).map(PathBuf::from);
     // These need no configuration and no database, or look for them in their own way.
     match cli.command {
         Command::Completions(args) => completions::run(args),
         Command::Audit(audit::Command::VerifyReceipt(args)) => proof::verify_receipt(&args),
         Command::Man(args) => man::run(args),
         Command::Demo(args) => demo::run(args, env).await,
-        Command::Init(args) => init::run(cli.config, args, env).await,
-        command => with_context(cli.config.as_deref(), env, command).await,
+        Command::Init(args) => init::run(config, args, env).await,
+        command => with_context(config.as_deref(), env, command).await,
     }
 }
 
@@ -240,6 +244,31 @@ impl Context {
     pub(crate) fn with_embedded(config: Config, database: Database, embedded: Embedded) -> Result<Self> {
         let engine = Engine::new(database, keys(&config)).reached_at(config.http.public_url.as_deref());
         Ok(Self { config, engine, embedded: Some(embedded) })
+    }
+
+    /// Refuses what needs role admin over HTTP to whoever is neither a member of the role that owns the schema nor has the token of
+    /// an administrator.
+    pub(crate) async fn must_be_admin(&self, connection: &mut PgConnection) -> Result<()> {
+        if retain::is_admin(connection).await? {
+            return Ok(());
+        }
+        let hint = "connect as a member of the role that owns the schema ebb, or set EBB_TOKEN to a token of role admin \
+                    (`ebb token create --role admin`)";
+        let Some(token) = std::env::var("EBB_TOKEN").ok().filter(|token| !token.is_empty()) else {
+            return Err(Error::refused("only an administrator changes policies").with_hint(hint));
+        };
+        let caller = match Credential::token(&token) {
+            Some(credential) => credential.check(&Warm::new(self.engine.database().clone())).await?,
+            None => None,
+        };
+        match caller {
+            Some(caller) if caller.role == Role::Admin => Ok(()),
+            Some(caller) => {
+                Err(Error::refused(format!("the token in EBB_TOKEN has role {}, not admin", caller.role))
+                    .with_hint(hint))
+            }
+            None => Err(Error::refused("the token in EBB_TOKEN is unknown, expired or revoked").with_hint(hint)),
+        }
     }
 
     /// How psql reaches the embedded server, when there is one.

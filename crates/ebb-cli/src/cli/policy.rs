@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use ebb::audit::Moment;
 use ebb::control::{self, Pause};
 use ebb::policy::{self, Kind, Spec, Stored};
-use ebb::retain::Consent;
+use ebb::retain::{Consent, TreeChange};
 use ebb::{Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -259,6 +259,7 @@ fn bare(key: &str) -> String {
 
 async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     let mut tx = context.begin().await?;
+    context.must_be_admin(&mut tx).await?;
     let before = match policy::store::find(&mut tx, &args.name).await {
         Ok(stored) => Some(stored),
         // Settings that nobody has written yet can be set all the same.
@@ -270,7 +271,7 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     let changes = changes(kind, &args)?;
     let consent = Consent { confirmed: args.yes || args.dry_run, reason: args.reason.clone() };
     let by = context.by(args.by.as_deref());
-    let changed = context.engine.change_keys(&args.name, &changes, &by, &consent, args.dry_run).await?;
+    let changed = context.engine.change_keys_as_admin(&args.name, &changes, &by, &consent, args.dry_run).await?;
     let (after, version) = (&changed.policy, changed.policy.version);
     if before.as_ref().is_some_and(|before| before.version == version) {
         say!("{} is like that already (version {version})", args.name);
@@ -288,6 +289,7 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
         }
         print_sooner(due.sooner, args.dry_run);
     }
+    print_trees(&changed.trees, args.dry_run);
     if args.dry_run {
         say!("nothing was changed");
         return Ok(Outcome::Done);
@@ -315,6 +317,18 @@ fn print_sooner(deletions: u64, rehearsed: bool) {
             "are"
         };
         say!("{} {are} due sooner by it", output::plural(deletions, "deletion"));
+    }
+}
+
+/// Trees of other policies that a change changes, and whether somebody has to see to them.
+fn print_trees(trees: &[TreeChange], rehearsed: bool) {
+    for tree in trees {
+        say!("! {tree}");
+        match (tree.approved, rehearsed) {
+            (true, true) => say!("    --yes approves that"),
+            (true, false) => say!("    approved with this change"),
+            (false, _) => say!("    {} is stopped then until `ebb apply` approves it", tree.policy),
+        }
     }
 }
 
@@ -412,6 +426,9 @@ struct Version {
     /// What was set for a tenant, where that made the version.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     of_tenant: Option<serde_json::Value>,
+    /// Why a floor went down with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     spec: Spec,
 }
 
@@ -434,6 +451,7 @@ async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
     let mut tx = context.begin().await?;
     let versions = policy::store::history(&mut tx, name).await?;
     let mut overrides = ebb::retain::override_history(&mut tx, name).await?;
+    let mut floors = ebb::retain::floor_history(&mut tx, name).await?;
     if versions.is_empty() {
         policy::store::find(&mut tx, name).await?;
     }
@@ -447,7 +465,20 @@ async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
             let Stored { kind, version, changed_at, changed_by, source, enabled, stopped, spec, .. } = stored.clone();
             let of_tenant = if kind == Kind::Retain { overrides.remove(&version) } else { None };
             let source = if of_tenant.is_some() { "runtime".to_owned() } else { source };
-            Version { kind, version, changed_at, changed_by, source, enabled, stopped, changes, of_tenant, spec }
+            let reason = floors.remove(&version);
+            Version {
+                kind,
+                version,
+                changed_at,
+                changed_by,
+                source,
+                enabled,
+                stopped,
+                changes,
+                of_tenant,
+                reason,
+                spec,
+            }
         })
         .collect();
     if json {
@@ -462,6 +493,9 @@ async fn history(context: &Context, name: &str, json: bool) -> Result<Outcome> {
         }
         if let Some(of_tenant) = &version.of_tenant {
             say!("    {}", in_words(of_tenant));
+        }
+        if let Some(reason) = &version.reason {
+            say!("    a floor went down: {reason}");
         }
     }
     Ok(Outcome::Done)

@@ -172,7 +172,7 @@ fn print(finished: &Finished) {
             false => run.policy.clone(),
         }
     };
-    let rows = finished
+    let mut rows: Vec<Vec<String>> = finished
         .runs
         .iter()
         .map(|run| {
@@ -185,6 +185,13 @@ fn print(finished: &Finished) {
             vec![named(run), run.table.clone(), status, run.rows.to_string(), run.batches.to_string(), took, note]
         })
         .collect();
+    // What failed here has said it already.
+    let told = |policy: &str| finished.runs.iter().any(|run| run.policy == policy && run.status == Status::Failed);
+    for (policy, why) in finished.stopped.iter().filter(|(policy, _)| !told(policy)) {
+        let dash = || "-".to_owned();
+        let why = why.replace('\n', " ");
+        rows.push(vec![policy.clone(), dash(), "stopped".to_owned(), dash(), dash(), dash(), why]);
+    }
     output::table(&["policy", "table", "status", "rows", "batches", "took", ""], rows, "nothing to run");
     for (unit, why) in &finished.resting {
         say!("{unit} did not run: {why}");

@@ -126,10 +126,21 @@ pub(crate) fn parse_any<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
         if !error.is_data() {
             return Problem::new(Sort::Malformed, format!("the body is not JSON: {error}"));
         }
-        let field = if path == "." { String::new() } else { path };
+        let field = place(path, &error.to_string());
         let detail = if field.is_empty() { error.to_string() } else { format!("{field}: {error}") };
         Problem::invalid(detail).errors(vec![FieldProblem { field, message: error.to_string() }])
     })
+}
+
+/// The field that an error is about: one that is missing stands in no path.
+fn place(path: String, message: &str) -> String {
+    let path = if path == "." { String::new() } else { path };
+    let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match missing {
+        Some(field) if path.is_empty() => field.to_owned(),
+        Some(field) => format!("{path}.{field}"),
+        None => path,
+    }
 }
 
 /// Whether it is one JSON value in UTF-8, whatever it means.

@@ -9,7 +9,7 @@ use ebb::audit::Moment;
 use ebb::control;
 use ebb::plan::PolicyPlan;
 use ebb::policy::{self, Policy, Spec, Stored, Wanted};
-use ebb::retain::{self, Consent, MadeDue};
+use ebb::retain::{self, Consent, MadeDue, TreeChange};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -221,6 +221,9 @@ struct PreviewAnswer {
     due_more: Option<u64>,
     /// How many open deletions would be due sooner, and not at once.
     due_sooner: Option<u64>,
+    /// What it would make of what goes with the subjects of other policies; when anything, it takes effect only with
+    /// `confirm=true`.
+    trees: Vec<TreeChange>,
 }
 
 /// A key that differs.
@@ -261,11 +264,11 @@ async fn put(
     }
     let expected = expected(&headers)?.or(request.version);
     if query.dry_run {
-        let Preview { changes, plan, due } = preview(&surface, &name, &request.spec).await?;
+        let Preview { changes, plan, due, trees } = preview(&surface, &name, &request.spec).await?;
         let number = |number: fn(&MadeDue) -> u64| due.as_ref().map(number);
         let (due_before, due_after) = (number(|due| due.before), number(|due| due.after));
         let (due_more, due_sooner) = (number(MadeDue::more), number(|due| due.sooner));
-        let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more, due_sooner };
+        let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more, due_sooner, trees };
         return Ok(Json(PutAnswer::Preview(answer)).into_response());
     }
     let expected = expected.ok_or_else(|| {
@@ -278,11 +281,21 @@ async fn put(
     let consent = Consent { confirmed: query.confirm, reason: request.reason };
     let put = surface.engine.put_policy(&name, &request.spec, expected, by.name(), &consent).await;
     put.map_err(|error| match error.hint() {
-        Some(hint) if hint.contains("--yes") => Problem::from(error).hint("send confirm=true to let them go"),
         Some(hint) if hint.contains("--reason") => Problem::from(error).hint("say why: `reason` in the body"),
-        _ => error.into(),
+        _ => unconfirmed(error),
     })?;
     answer(&surface, &name).await
+}
+
+/// A problem that a confirmation solves says how to send one.
+pub(super) fn unconfirmed(error: ebb::Error) -> Problem {
+    match error.hint().filter(|hint| hint.contains("say --yes")) {
+        Some(hint) => {
+            let hint = hint.replace("say --yes", "send confirm=true");
+            Problem::from(error).hint(hint)
+        }
+        None => error.into(),
+    }
 }
 
 /// One of two answers; for the document alone.
@@ -308,6 +321,7 @@ pub(crate) struct Preview {
     pub(crate) changes: Vec<KeyChange>,
     pub(crate) plan: Option<PolicyPlan>,
     pub(crate) due: Option<MadeDue>,
+    pub(crate) trees: Vec<TreeChange>,
 }
 
 /// Looks at a change without making it.
@@ -333,5 +347,12 @@ pub(crate) async fn preview(surface: &Surface, name: &str, spec: &Spec) -> Resul
     let changes = changes.map(|change| change.keys).unwrap_or_default();
     let changes = changes.into_iter().map(|(key, before, after)| KeyChange { key, before, after }).collect();
     let plan = plan.policies.into_iter().find(|plan| plan.policy == name);
-    Ok(Preview { changes, plan, due })
+    // What would be refused is told when it is asked for; here it changes no tree.
+    let consent = Consent { confirmed: true, reason: Some("a rehearsal".to_owned()) };
+    let trees = match surface.engine.rehearse_policy(name, spec, "preview", &consent).await {
+        Ok(changed) => changed.trees,
+        Err(error) if error.is_unavailable() => return Err(error.into()),
+        Err(_) => Vec::new(),
+    };
+    Ok(Preview { changes, plan, due, trees })
 }

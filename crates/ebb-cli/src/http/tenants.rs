@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use ebb::audit::Moment;
 use ebb::policy::{self, Term};
-use ebb::retain::{self, Override, OverrideChange, TenantTerms};
+use ebb::retain::{self, Override, OverrideChange, TenantTerms, TermsChanged, TreeChange};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -21,7 +21,7 @@ use super::auth::{Admin, By, Read};
 use super::control::find;
 use super::extract::{self, Path, Query};
 use super::paging;
-use super::policies::{ListQuery, expected};
+use super::policies::{ListQuery, expected, unconfirmed};
 use super::problem::{Problem, Sort};
 
 pub(super) fn router() -> OpenApiRouter<Surface> {
@@ -244,6 +244,8 @@ struct TenantAnswer {
     due_before: u64,
     /// Subjects that are due now.
     due_after: u64,
+    /// What it makes of what goes with the subjects of other policies.
+    trees: Vec<TreeChange>,
     /// Whether nothing was changed.
     dry_run: bool,
 }
@@ -331,17 +333,18 @@ async fn change(
     let mut tx = surface.engine.database().read().await?;
     let change = change(retain::tenant_terms(&mut tx, &of.name, &of.tenant).await?);
     let changed = retain::set_override_at(&mut tx, &of.name, &of.tenant, &change, expected, confirmed, by).await;
-    let (version, due_before, due_after) = changed.map_err(|error| match error.hint() {
-        Some(hint) if hint.contains("yet to come") => Problem::from(error)
-            .hint("look whether it is written like that; for a tenant that is yet to come send confirm=true"),
-        Some(hint) if hint.contains("--yes") => Problem::from(error).hint("send confirm=true to let them go"),
-        _ => error.into(),
+    let TermsChanged { version, before, after, trees } = changed.map_err(|error| match error.key() {
+        // Its terms are well formed, and a rule stands in their way.
+        Some("retention") => {
+            Problem::new(Sort::Conflict, error.to_string()).hint(error.hint().unwrap_or_default().to_owned())
+        }
+        _ => unconfirmed(error),
     })?;
     match query.dry_run {
         true => tx.rollback().await?,
         false => tx.commit().await?,
     }
-    let answer = TenantAnswer { version, due_before, due_after, dry_run: query.dry_run };
+    let answer = TenantAnswer { version, due_before: before, due_after: after, trees, dry_run: query.dry_run };
     Ok(match query.dry_run {
         true => Json(answer).into_response(),
         false => versioned(version, answer),

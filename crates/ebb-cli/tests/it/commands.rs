@@ -204,6 +204,32 @@ async fn apply_makes_the_owners_sandbox_or_prints_it() {
 }
 
 #[tokio::test]
+async fn a_pass_that_leaves_a_policy_out_because_it_was_stopped_fails_each_time() {
+    let (database, shell) = applied().await;
+    shell.ok(&["run", "--once"]);
+    database.execute("DROP TABLE public.k").await;
+    for args in [&["run", "--once"][..], &["run", "--once"], &["run", "--once", "--only", "old-keys"]] {
+        let answer = shell.ebb(args);
+        assert_eq!(answer.code, 1, "{args:?}: {answer:?}");
+        let told = answer.out.lines().any(|line| line.starts_with(" old-keys") && line.contains("stopped"));
+        assert!(told && answer.out.contains("public.k"), "{args:?}: {answer:?}");
+    }
+    let answer = shell.ebb(&["run", "--once", "--json"]);
+    let finished: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((answer.code, &finished["stopped"][0][0]), (1, &"old-keys".into()), "{finished}");
+    // What nobody wants to run any more is no failure.
+    shell.ok(&["policy", "set", "old-keys", "enabled=false"]);
+    shell.ok(&["run", "--once"]);
+}
+
+#[tokio::test]
+async fn a_variable_that_is_empty_names_no_configuration() {
+    let (_database, shell) = applied().await;
+    let listed = shell.command(&["policy", "list"]).env("EBB_CONFIG", "").output().unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+}
+
+#[tokio::test]
 async fn a_database_without_ebb_says_so() {
     let database = empty_database().await;
     let shell = Shell::new(&database, CONFIG);

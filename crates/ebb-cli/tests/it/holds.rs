@@ -116,3 +116,13 @@ async fn whoever_waits_for_a_policy_that_stands_still_hears_of_it() {
     let shown = shell.ok(&["show", "people"]);
     assert!(shown.contains("nothing is erased while policy people is paused by ann: ebb resume people"), "{shown}");
 }
+
+#[tokio::test]
+async fn a_soft_delete_at_the_end_of_time_is_told_of_in_words() {
+    let (db, shell) = people().await;
+    db.execute("UPDATE people SET deleted_at = '294276-12-31' WHERE id = 8").await;
+    for command in ["erase", "delete"] {
+        let told = shell.fails(1, &[command, "people", "8", "--yes"]);
+        assert!(told.contains("no term can be counted from the time of its soft delete"), "{command}: {told}");
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
 mod browser;
+mod changes;
 mod commands;
 mod demo;
 mod deploy;

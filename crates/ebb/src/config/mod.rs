@@ -76,7 +76,9 @@ impl PolicySpec {
 impl Config {
     /// Reads the file that `path` (`--config`) or `EBB_CONFIG` names, or else `ebb.toml` here, or else nothing.
     pub fn load(path: Option<&Path>, env: &Env) -> Result<Self> {
-        let named = path.map(Path::to_path_buf).or_else(|| env.get("EBB_CONFIG").map(PathBuf::from));
+        let named = path
+            .map(Path::to_path_buf)
+            .or_else(|| env.get("EBB_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from));
         let file = named.clone().unwrap_or_else(|| PathBuf::from("ebb.toml"));
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => text,

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use super::Engine;
 use crate::policy::{self, Change, Kind, Policy, Resources, Spec, Stored, Wanted};
-use crate::retain::{self, Approval, Asked, Consent, MadeDue};
+use crate::retain::{self, Approval, Asked, Consent, MadeDue, TreeChange, Trees};
 use crate::{Error, Result, gate, pg, resources, schedule};
 
 /// What a change at runtime came to, or would.
@@ -16,6 +16,8 @@ pub struct Changed {
     pub policy: Stored,
     /// What it makes due, of a retain policy that erases.
     pub made_due: Option<MadeDue>,
+    /// What it makes of the trees of other policies.
+    pub trees: Vec<TreeChange>,
 }
 
 impl Engine {
@@ -93,24 +95,56 @@ impl Engine {
         consent: &Consent,
         rehearse: bool,
     ) -> Result<Changed> {
+        self.change_keys_as(name, changes, &Asked { by, consent, admin: false }, rehearse).await
+    }
+
+    /// The same for somebody who has shown to be an administrator.
+    pub async fn change_keys_as_admin(
+        &self,
+        name: &str,
+        changes: &Spec,
+        by: &str,
+        consent: &Consent,
+        rehearse: bool,
+    ) -> Result<Changed> {
+        self.change_keys_as(name, changes, &Asked { by, consent, admin: true }, rehearse).await
+    }
+
+    async fn change_keys_as(&self, name: &str, changes: &Spec, asked: &Asked<'_>, rehearse: bool) -> Result<Changed> {
         let merged = |stored: &Stored| {
             let mut spec = stored.spec.clone();
             merge(&mut spec, changes);
             if changes.contains_key("enabled") { spec } else { as_switched(stored, spec) }
         };
-        self.change_policy(name, None, merged, &Asked { by, consent, admin: false }, rehearse).await
+        self.change_policy(name, None, merged, asked, rehearse).await
     }
 
     /// Replaces the keys of one policy at runtime, for somebody who has shown to be an administrator. The error is
     /// "superseded" when its version is not `expected` any more: somebody changed it meanwhile, and this change was made
     /// without knowing.
     pub async fn put_policy(&self, name: &str, spec: &Spec, expected: i64, by: &str, consent: &Consent) -> Result<i64> {
+        Ok(self.put_keys(name, spec, Some(expected), by, consent, false).await?.policy.version)
+    }
+
+    /// What that would come to, whatever version it has, for somebody who agrees to all of it; changes nothing.
+    pub async fn rehearse_policy(&self, name: &str, spec: &Spec, by: &str, consent: &Consent) -> Result<Changed> {
+        self.put_keys(name, spec, None, by, consent, true).await
+    }
+
+    async fn put_keys(
+        &self,
+        name: &str,
+        spec: &Spec,
+        expected: Option<i64>,
+        by: &str,
+        consent: &Consent,
+        rehearse: bool,
+    ) -> Result<Changed> {
         let spec = |stored: &Stored| match spec.contains_key("enabled") {
             true => spec.clone(),
             false => as_switched(stored, spec.clone()),
         };
-        let asked = Asked { by, consent, admin: true };
-        Ok(self.change_policy(name, Some(expected), spec, &asked, false).await?.policy.version)
+        self.change_policy(name, expected, spec, &Asked { by, consent, admin: true }, rehearse).await
     }
 
     async fn change_policy(
@@ -137,13 +171,20 @@ impl Engine {
         let changed = Policy::parse(stored.kind, &stored.name, &spec)
             .map_err(|errors| Error::from(errors).context(format!("policy {}", stored.name)))?;
         if spec == stored.spec && stored.is_active() == changed.enabled() {
-            return Ok(Changed { policy: stored, made_due: None });
+            return Ok(Changed { policy: stored, made_due: None, trees: Vec::new() });
         }
-        self.check(&mut tx, &changed, None).await?;
+        // Whatever has become of its table, it can be switched off.
+        if !switches_off(&stored.spec, &spec) {
+            self.check(&mut tx, &changed, None).await?;
+        }
         let made_due = asked.covers(&mut tx, &changed, None).await?;
         let approval = match &changed {
             Policy::Retain(changed) => retain::at_runtime(&mut tx, &stored, changed).await?,
             _ => Approval::Given,
+        };
+        let trees = match stored.kind.is_work() {
+            true => Trees::read(&mut tx, name).await?,
+            false => Trees::default(),
         };
         let put = policy::store::Put {
             kind: stored.kind,
@@ -170,12 +211,13 @@ impl Engine {
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
         gate::none_takes_along(&mut tx, &stored, Some(name)).await?;
+        let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
         let policy = policy::store::find(&mut tx, name).await?;
         match rehearse {
             true => tx.rollback().await?,
             false => tx.commit().await?,
         }
-        Ok(Changed { policy, made_due })
+        Ok(Changed { policy, made_due, trees })
     }
 
     async fn register(&self, connection: &mut PgConnection, policy: &Resources) -> Result<()> {
@@ -190,6 +232,16 @@ fn as_switched(stored: &Stored, mut spec: Spec) -> Spec {
         spec.insert("enabled".into(), false.into());
     }
     spec
+}
+
+/// Whether a change says nothing but that nodes do not follow the policy any more.
+fn switches_off(before: &Spec, after: &Spec) -> bool {
+    let but = |spec: &Spec| {
+        let mut spec = spec.clone();
+        spec.remove("enabled");
+        spec
+    };
+    after.get("enabled") == Some(&Value::Bool(false)) && but(before) == but(after)
 }
 
 /// Whether a name is that of settings.

@@ -221,7 +221,7 @@ async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Re
         "SELECT pg_catalog.set_config('session_replication_role', 'origin', true) \
          WHERE pg_catalog.current_setting('session_replication_role') OPERATOR(pg_catalog.=) 'replica'; \
          SET LOCAL standard_conforming_strings = on; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, MDY'; SET LOCAL IntervalStyle = 'postgres'; \
-         SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
+         SET LOCAL quote_all_identifiers = off; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL row_security = off; SET LOCAL search_path = pg_catalog; SET LOCAL jit = off; \
          SET LOCAL client_min_messages = error; SET LOCAL statement_timeout = {statement_ms}; SET LOCAL lock_timeout = {lock_ms}; \
          SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
     );

@@ -154,12 +154,25 @@ impl Kind {
         }
     }
 
-    /// What a text means for a key (`batch.rows`, `enabled`), as JSON: numbers and flags where the key has them, text
-    /// otherwise. The entry decides afterwards whether it is right.
+    /// What a text means for a key (`batch.rows`, `enabled`), as JSON: numbers and flags where the key has them, lists and tables
+    /// where they are written as in the file, text otherwise. The entry decides afterwards whether it is right.
     pub fn value(self, name: &str, key: &str, text: &str) -> Value {
+        if let Some(value) = as_in_file(text) {
+            return value;
+        }
         let scalar = self.scalars(name).iter().find(|scalar| scalar.path() == key);
         scalar.map_or_else(|| Value::from(text), |scalar| scalar.value(text))
     }
+}
+
+/// A list or a table as the file has it: `["14d", "2d"]`, `{ rows = 100 }`.
+fn as_in_file(text: &str) -> Option<Value> {
+    if !text.starts_with(['[', '{']) {
+        return None;
+    }
+    let read: toml::Table =
+        toml::from_str(&format!("value = {text}")).ok().filter(|read: &toml::Table| read.len() == 1)?;
+    serde_json::to_value(read.get("value")?).ok()
 }
 
 /// How the entries of a kind stand in `ebb.toml`.

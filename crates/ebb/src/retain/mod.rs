@@ -16,6 +16,7 @@ mod late;
 pub(crate) mod link;
 mod look;
 mod mark;
+mod others;
 mod path;
 mod plan;
 mod reach;
@@ -46,6 +47,8 @@ pub use consent::{Consent, MadeDue, made_due};
 pub(crate) use floor::below_floors;
 pub(crate) use keeper::Surroundings;
 pub use link::{Link, Standing};
+pub use others::TreeChange;
+pub(crate) use others::Trees;
 pub use plan::TreePlan;
 pub use replay::{PastErasure, Replay, Replayed, past_erasures, replay};
 pub use report::{Deleted, Erased, Premature, Report, SweptEarly, report};
@@ -54,14 +57,15 @@ pub(crate) use rights::needs;
 pub use snapshot::{Snapshot, deletion_in_record, lost_key, open_snapshot};
 pub(crate) use snapshot::{destroy_due, overdue_keys, trouble as key_trouble};
 pub(crate) use store::{Backlog, count_premature};
-pub use store::{Deletion, Happened, HeldSubject, Hold, OpenDeletion, OpenFilter, Unmarked};
+pub use store::{Deletion, Happened, HeldSubject, Hold, OpenDeletion, OpenFilter, Unmarked, is_admin};
 pub use subject::{
     Shown, StandsStill, argument, commit, delete, erase as request_erasure, held, hold, named, now, observes, release,
     restore, retry, show, stands_still, waits_for,
 };
 pub(crate) use tenant::OwnTerms;
 pub use tenant::{
-    Override, OverrideChange, TenantTerms, due_sooner, list_overrides, set_override, set_override_at, tenant_terms,
+    Override, OverrideChange, TenantTerms, TermsChanged, due_sooner, list_overrides, set_override, set_override_at,
+    tenant_terms,
 };
 pub use tree::{Finding, Shape, ShapeEdge, ShapeTable};
 pub use wait::Wait;
@@ -244,6 +248,14 @@ pub async fn override_history(
     policy: &str,
 ) -> Result<std::collections::HashMap<i64, serde_json::Value>> {
     Ok(store::override_history(connection, policy).await?.into_iter().collect())
+}
+
+/// Why floors went down by changes of a policy, by the version that each made.
+pub async fn floor_history(
+    connection: &mut PgConnection,
+    policy: &str,
+) -> Result<std::collections::HashMap<i64, String>> {
+    Ok(store::floor_history(connection, policy).await?.into_iter().collect())
 }
 
 /// How the subjects of each policy stand, counted up to so many.

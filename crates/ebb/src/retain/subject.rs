@@ -12,6 +12,7 @@ use super::store::rows;
 use super::store::{self, Deletion, Happened, Hold, Unmarked};
 use super::{compile, look};
 use crate::audit::Moment;
+use crate::pg::Literal;
 use crate::policy::{Kind, Mode, Policy, Retain, Subjects};
 use crate::{Error, Result, control, policy};
 
@@ -117,7 +118,7 @@ pub async fn show(connection: &mut PgConnection, policy: &str, id: &str) -> Resu
     let deletion = store::deletion_of(connection, policy, &id).await?;
     let hold = store::hold_of(connection, policy, &id).await?;
     if !exists && deletion.is_none() && hold.is_none() {
-        return Err(Error::unknown(format!("policy {policy} knows no subject {id:?}")));
+        return Err(Error::unknown(format!("policy {policy} knows no subject {}", Literal(&id))));
     }
     let history = store::history_of(connection, policy, &id, HISTORY).await?;
     let (mut counts, mut uncounted) = (Default::default(), None);

@@ -10,7 +10,7 @@ use sqlx::postgres::types::PgInterval;
 
 pub use super::store::Override;
 use super::store::rows;
-use super::{MadeDue, consent, store};
+use super::{MadeDue, TreeChange, Trees, consent, store};
 use crate::pg::{Ident, Literal, catalog};
 use crate::policy::store::{Put, Source};
 use crate::policy::{Expire, Kind, Policy, Retain, RetainForm, Term, Warning};
@@ -78,6 +78,19 @@ pub enum OverrideChange {
     Unset,
 }
 
+/// What a change of a tenant's terms came to, or would.
+#[derive(Debug)]
+pub struct TermsChanged {
+    /// The policy's version with it; the same where they are like that already.
+    pub version: i64,
+    /// How many are due without it.
+    pub before: u64,
+    /// How many are due with it.
+    pub after: u64,
+    /// What it makes of the trees of other policies.
+    pub trees: Vec<TreeChange>,
+}
+
 /// What a tenant has of its own by a policy, which stays until the transaction ends.
 pub async fn tenant_terms(connection: &mut PgConnection, policy: &str, tenant: &str) -> Result<TenantTerms> {
     policy::store::lock(connection).await?;
@@ -107,8 +120,8 @@ pub async fn due_sooner(
     Ok(store::due_sooner(connection, (policy, tenant), terms).await?.unsigned_abs())
 }
 
-/// Changes a tenant's terms. Returns the policy's version, the same where they are like that already, and (due now, due
-/// then); without `confirmed` a change that makes subjects due is refused, with the number.
+/// Changes a tenant's terms; without `confirmed` a change that makes subjects due, or changes what goes with those of another
+/// policy, is refused, with what it would be.
 pub async fn set_override(
     connection: &mut PgConnection,
     name: &str,
@@ -116,7 +129,7 @@ pub async fn set_override(
     change: &OverrideChange,
     confirmed: bool,
     by: &str,
-) -> Result<(i64, u64, u64)> {
+) -> Result<TermsChanged> {
     set_override_at(connection, name, tenant, change, None, confirmed, by).await
 }
 
@@ -129,7 +142,7 @@ pub async fn set_override_at(
     expected: Option<i64>,
     confirmed: bool,
     by: &str,
-) -> Result<(i64, u64, u64)> {
+) -> Result<TermsChanged> {
     policy::store::lock(connection).await?;
     let stored = policy::store::find(connection, name).await?;
     if let Some(expected) = expected.filter(|expected| *expected != stored.version) {
@@ -152,8 +165,9 @@ pub async fn set_override_at(
     if let (Some(own), OverrideChange::Set(terms)) = (&own, change)
         && own.terms().is_ok_and(|own| own == *terms)
     {
-        return Ok((stored.version, before, before));
+        return Ok(TermsChanged { version: stored.version, before, after: before, trees: Vec::new() });
     }
+    let trees = Trees::read(connection, name).await?;
     // Terms that a column cannot have stop a policy; they can be taken back all the same.
     let sweep = super::as_expire(connection, &retain).await.unwrap_or_default();
     match change {
@@ -165,12 +179,10 @@ pub async fn set_override_at(
             if let (Some(term), Some(floor)) = (retention, &retain.floor)
                 && term.approximate() < floor.approximate()
             {
-                return Err(Error::refused(format!("{term} is below the floor {floor} of policy {name}")).with_hint(
-                    retain
-                        .basis
-                        .as_ref()
-                        .map_or_else(|| format!("at least {floor}"), |basis| format!("at least {floor}: {basis}")),
-                ));
+                let basis = retain.basis.as_ref().map_or(String::new(), |basis| format!(": {basis}"));
+                return Err(Error::config(format!("{term} is below the floor {floor} of policy {name}"))
+                    .with_hint(format!("at least {floor}{basis}"))
+                    .at_key("retention"));
             }
             let warning = retain.subjects().and_then(|subjects| subjects.warning.as_ref());
             if (warn_before.is_some() || !texts.is_empty()) && warning.is_none() {
@@ -228,7 +240,8 @@ pub async fn set_override_at(
         OverrideChange::Unset => json!({ "tenant": tenant, "unset": true }),
     };
     entry.insert(connection).await?;
-    Ok((version, before, after))
+    let trees = trees.changed(connection, confirmed, by).await?;
+    Ok(TermsChanged { version, before, after, trees })
 }
 
 /// Refuses a name that no row has: more likely a typing error than a tenant that is yet to come.

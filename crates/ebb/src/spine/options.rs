@@ -73,11 +73,13 @@ pub struct Finished {
     pub held: Vec<(String, String)>,
     /// Policies that were not run, and why: paused, or outside their window.
     pub resting: Vec<(String, String)>,
+    /// Policies that were stopped, now or before, and why: nobody runs them until they are mended and applied.
+    pub stopped: Vec<(String, String)>,
 }
 
 impl Finished {
-    /// Whether any run failed or was stopped by its brake.
+    /// Whether any run failed or was stopped by its brake, or any policy is not run at all.
     pub fn has_failed(&self) -> bool {
-        self.runs.iter().any(|run| matches!(run.status, Status::Failed | Status::Braked))
+        !self.stopped.is_empty() || self.runs.iter().any(|run| matches!(run.status, Status::Failed | Status::Braked))
     }
 }

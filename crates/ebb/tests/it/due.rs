@@ -236,3 +236,24 @@ async fn what_a_database_or_role_sets_by_default_changes_nothing() {
     );
     assert_eq!(ebb.left().await, "3,101,102,103,104,105");
 }
+
+#[tokio::test]
+async fn a_database_that_quotes_every_name_has_dates_all_the_same() {
+    let ebb = Ebb::with(
+        "CREATE TABLE t (id int, at date); CREATE INDEX ON t (at);
+         CREATE TABLE m (id int, at date NOT NULL) PARTITION BY RANGE (at);
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET quote_all_identifiers = on', current_database()); END $$",
+    )
+    .await;
+    ebb.db.execute("INSERT INTO t SELECT n, current_date - n FROM generate_series(-3, 3) n").await;
+    let mut quoting = ebb.client().await;
+    let quotes: String = sqlx::query_scalar("SHOW quote_all_identifiers").fetch_one(&mut quoting).await.unwrap();
+    assert_eq!(quotes, "on");
+    succeeded(&ebb.sweep("").await, 3);
+    assert_eq!(ebb.left().await, "-3,-2,-1,0");
+    // Also for whoever calls a function in a session of their own.
+    let partitioned = "[[partition]]\nname = \"m\"\ntable = \"public.m\"\ncolumn = \"at\"\nby = \"month\"\nahead = 3\n";
+    ebb.apply(&format!("{}\n{partitioned}", crate::harness::policy(""))).await;
+    let made: i32 = sqlx::query_scalar("SELECT ebb.ensure_partitions('m')").fetch_one(&mut quoting).await.unwrap();
+    assert!(made > 0, "{made}");
+}

@@ -1,7 +1,7 @@
 //! `ebb policy override`: terms that a tenant has of its own. Invariant: what a call does not speak of stays as it is.
 
 use ebb::policy::{self, Policy, Spec, Term};
-use ebb::retain::{self, OverrideChange, TenantTerms};
+use ebb::retain::{self, OverrideChange, TenantTerms, TermsChanged, TreeChange};
 use ebb::{Error, Result};
 use serde_json::{Value, json};
 
@@ -58,6 +58,7 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<Outcome> {
             .with_hint("--retention 120d, --warn-before 14d, --text service=…, --disable, --enable or --unset"));
     }
     let mut tx = context.begin().await?;
+    context.must_be_admin(&mut tx).await?;
     let change = match args.unset {
         true => OverrideChange::Unset,
         false => OverrideChange::Set(args.upon(retain::tenant_terms(&mut tx, &args.name, tenant).await?)?),
@@ -67,12 +68,13 @@ pub(super) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let stored = policy::store::find(&mut tx, &args.name).await?;
     let by_age = matches!(stored.policy()?, Policy::Retain(policy) if policy.subjects().is_none());
     let agreed = args.yes || args.dry_run;
-    let (version, before, after) = retain::set_override(&mut tx, &args.name, tenant, &change, agreed, &by).await?;
+    let changed = retain::set_override(&mut tx, &args.name, tenant, &change, agreed, &by).await?;
     match args.dry_run {
         true => tx.rollback().await?,
         false => tx.commit().await?,
     }
-    let told = Told { version, changed: version != stored.version, more: after.saturating_sub(before), sooner };
+    let TermsChanged { version, before, after, trees } = changed;
+    let told = Told { version, changed: version != stored.version, more: after.saturating_sub(before), sooner, trees };
     match args.json {
         true => output::json(&told.json(&args, &change))?,
         false => told.print(&args, tenant, &change, by_age),
@@ -88,6 +90,8 @@ struct Told {
     more: u64,
     /// How many open deletions are due sooner by it, and not at once.
     sooner: u64,
+    /// What it makes of the trees of other policies.
+    trees: Vec<TreeChange>,
 }
 
 impl Told {
@@ -96,13 +100,13 @@ impl Told {
             OverrideChange::Set(terms) => terms.spec(),
             OverrideChange::Unset => Value::Null,
         };
-        let Self { version, changed, more, sooner } = self;
+        let Self { version, changed, more, sooner, trees } = self;
         json!({ "policy": args.name, "tenant": args.tenant, "terms": terms, "version": version, "changed": changed,
-                "due_more": more, "due_sooner": sooner, "dry_run": args.dry_run })
+                "due_more": more, "due_sooner": sooner, "trees": trees, "dry_run": args.dry_run })
     }
 
     fn print(&self, args: &Args, tenant: &str, change: &OverrideChange, by_age: bool) {
-        let Self { version, changed, more, sooner } = self;
+        let Self { version, changed, more, sooner, trees } = self;
         if !changed {
             return say!("{tenant} of {} is like that already (version {version})", args.name);
         }
@@ -120,6 +124,7 @@ impl Told {
             (more, false) => say!("{} due by it", output::plural(*more, what)),
         }
         super::print_sooner(*sooner, args.dry_run);
+        super::print_trees(trees, args.dry_run);
         if args.dry_run {
             say!("nothing was changed");
         }
@@ -128,9 +133,10 @@ impl Told {
 
 async fn list(context: &Context, args: &Args) -> Result<Outcome> {
     let mut tx = context.begin().await?;
-    policy::store::find(&mut tx, &args.name).await?;
+    let stored = policy::store::find(&mut tx, &args.name).await?;
     let overrides = retain::list_overrides(&mut tx, &args.name).await?;
     tx.commit().await?;
+    let in_force = matches!(stored.policy()?, Policy::Retain(policy) if policy.tenant_override);
     if args.json {
         output::json(&overrides)?;
         return Ok(Outcome::Done);
@@ -150,6 +156,9 @@ async fn list(context: &Context, args: &Args) -> Result<Outcome> {
         .collect();
     let head = ["tenant", "retention", "warned before", "erased", "changed", "by"];
     output::table(&head, rows, "no tenant has terms of its own");
+    if !in_force && !overrides.is_empty() {
+        say!("none of this holds: {} has tenant_override = false", args.name);
+    }
     Ok(Outcome::Done)
 }
 

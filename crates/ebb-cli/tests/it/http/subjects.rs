@@ -40,6 +40,8 @@ async fn a_subject_is_deleted_held_released_and_restored() {
     assert_eq!(done.json()["observes"], false, "{done:?}");
     let shown = site.get("/v1/subjects/users/1", &operator).await.json();
     assert_eq!((&shown["deletion"]["state"], &shown["would_erase"]["public.sessions"]), (&json!("pending"), &json!(4)));
+    let missing = post(&site, &operator, "1/hold", &json!({})).await;
+    assert_eq!((missing.problem().as_str(), &missing.json()["errors"][0]["field"]), ("invalid", &json!("reason")));
     let held = post(&site, &operator, "1/hold", &json!({ "reason": "court", "until": "2090-01-01T00:00:00Z" })).await;
     assert_eq!(held.status, 204, "{held:?}");
     let shown = site.get("/v1/subjects/users/1", &operator).await.json();

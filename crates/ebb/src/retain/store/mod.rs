@@ -12,12 +12,12 @@ pub(crate) mod warnings;
 mod written;
 
 pub(crate) use graph::{KeyRow, TableRow, graph_aside, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
-pub use policies::Override;
 pub(crate) use policies::{
-    DueIf, PutRetain, any_open, approved, due_again, due_among, due_if, due_sooner, installed, is_admin,
-    override_history, overrides, policies_of_one_table, put_override, put_retain, remove_override, renew_due, renewed,
-    renews, subject_policies,
+    DueIf, PutRetain, any_open, approve_tree, approved, due_again, due_among, due_if, due_sooner, floor_history,
+    installed, override_history, overrides, policies_of_one_table, put_override, put_retain, remove_override,
+    renew_due, renewed, renews, subject_policies,
 };
+pub use policies::{Override, is_admin};
 pub(crate) use report::{
     count_premature, note_premature, note_review, note_storage, past_erasures, replay_subject, report_asked,
     report_below_default, report_deleted, report_erased, report_premature, report_records, report_span,

@@ -57,6 +57,16 @@ pub(crate) async fn put_retain(connection: &mut PgConnection, put: PutRetain<'_>
     Ok(())
 }
 
+pub(crate) async fn approve_tree(connection: &mut PgConnection, policy: &str, tree: &Shape, by: &str) -> Result<()> {
+    sql!("approve_tree").bind(policy).bind(Json(tree)).bind(by).execute(connection).await?;
+    Ok(())
+}
+
+/// Why floors of a policy went down, by the version that it made.
+pub(crate) async fn floor_history(connection: &mut PgConnection, policy: &str) -> Result<Vec<(i64, String)>> {
+    Ok(sql!("floor_history" as (i64, String)).bind(policy).fetch_all(connection).await?)
+}
+
 /// So many deletions follow a change of their policy at once, which is a moment's work.
 const AT_ONCE: i64 = 10_000;
 
@@ -195,7 +205,7 @@ pub(crate) async fn remove_override(connection: &mut PgConnection, policy: &str,
 }
 
 /// Whether this session belongs to the owner of the schema.
-pub(crate) async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
+pub async fn is_admin(connection: &mut PgConnection) -> Result<bool> {
     Ok(sql!("is_admin" scalar bool).fetch_one(connection).await?)
 }
 

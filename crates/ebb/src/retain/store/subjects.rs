@@ -227,9 +227,15 @@ where
 pub(crate) fn explain(error: sqlx::Error) -> Error {
     let Some(database) = of_database(&error) else { return error.into() };
     // Where a policy's function touches its row. What the server says is in its language, names are not.
-    let at_table = database.r#where().is_some_and(|place| place.contains("ebb.\"subject:"));
+    let within = |name: &str| database.r#where().is_some_and(|place| place.contains(name));
+    let at_table = within("ebb.\"subject:");
     let told = match database.code() {
         code if at_table && !is_trouble(code) => return refused_by_table(database),
+        // A soft delete near the end of time, to which no term can be added.
+        "22008" if within("ebb.retained_until") || within("ebb.later") => {
+            return Error::refused("no term can be counted from the time of its soft delete: that is out of range")
+                .with_hint("set its soft-delete column to the time at which it was deleted");
+        }
         "P0002" | "42704" => Error::unknown(database.message()),
         "22P02" | "22023" | "22007" | "22008" => Error::usage(database.message()),
         "55000" => Error::refused(database.message()),

@@ -118,6 +118,34 @@ pub struct ShapeEdge {
     pub emptied: Option<Vec<String>>,
 }
 
+impl ShapeTable {
+    /// What is new of it, in words: all of it, or what became of its triggers and rows.
+    fn difference(&self, before: Option<&Self>) -> String {
+        let (name, triggers) = (&self.table, self.triggers.join(", "));
+        let Some(before) = before else {
+            return match triggers.is_empty() {
+                true => format!("table {name}"),
+                false => format!("table {name}, triggers {triggers}"),
+            };
+        };
+        let beyond = |one: &Self, other: &Self| -> Vec<String> {
+            let only = one.triggers.iter().filter(|trigger| !is_own(trigger) && !other.triggers.contains(trigger));
+            only.cloned().collect()
+        };
+        let named = |triggers: Vec<String>, what: &str| match triggers.as_slice() {
+            [] => None,
+            [one] => Some(format!("trigger {one} is {what}")),
+            several => Some(format!("triggers {} are {what}", several.join(", "))),
+        };
+        let rows = (self.erased != before.erased).then(|| match self.erased {
+            true => "its rows go".to_owned(),
+            false => "its rows stay".to_owned(),
+        });
+        let said = [named(beyond(self, before), "new"), named(beyond(before, self), "gone"), rows];
+        format!("table {name}: {}", said.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}
+
 impl ShapeEdge {
     fn name(&self) -> String {
         format!("{} ({}) -> {} ({})", self.table, self.columns.join(", "), self.parent, self.references.join(", "))
@@ -138,6 +166,17 @@ impl std::fmt::Display for ShapeEdge {
 }
 
 impl Shape {
+    /// Whether another shape has the same tables and edges, and only which rows stay because a policy keeps them is different.
+    pub(crate) fn differs_in_keepers(&self, now: &Shape) -> bool {
+        let bare = |shape: &Shape| {
+            let edges = shape.edges.iter().map(|edge| ShapeEdge { kept_by: None, emptied: None, ..edge.clone() });
+            let mut edges: Vec<ShapeEdge> = edges.collect();
+            edges.sort();
+            (shape.tables.clone(), edges, shape.key.clone())
+        };
+        self != now && bare(self) == bare(now)
+    }
+
     /// What another shape has more, less or otherwise, in words.
     pub(crate) fn differences(&self, now: &Shape) -> Vec<String> {
         let mut said = Vec::new();
@@ -165,12 +204,8 @@ impl Shape {
                 && one.triggers.iter().filter(|name| !is_own(name)).eq(&other.triggers)
         };
         for table in now.tables.iter().filter(|now| !self.tables.iter().any(|table| same(table, now))) {
-            let triggers = if table.triggers.is_empty() {
-                String::new()
-            } else {
-                format!(", triggers {}", table.triggers.join(", "))
-            };
-            said.push(format!("table {}{triggers}", table.table));
+            let before = self.tables.iter().find(|before| before.table == table.table);
+            said.push(table.difference(before));
         }
         said.extend(
             self.tables

@@ -15,7 +15,7 @@ use crate::spine::options::Finished;
 use crate::spine::service::Service;
 use crate::spine::unit::{ChoreKind, Unit};
 use crate::spine::{ANSWER_WITHIN, Status, store};
-use crate::{Error, Result};
+use crate::{Error, Result, policy};
 
 /// How often a unit that is neither free nor held is asked for: somebody has its row locked, for a moment.
 const TRIES: u32 = 3;
@@ -27,7 +27,8 @@ impl Node {
         let patience = Instant::now() + wait;
         self.tick_quietly().await?;
         let services = self.selected_services();
-        if self.agenda.is_empty() && services.is_empty() && !self.options.only.is_empty() {
+        let known = !self.agenda.is_empty() || !services.is_empty() || !self.stopped_policies().await?.is_empty();
+        if !known && !self.options.only.is_empty() {
             let names: Vec<&str> = self.options.only.iter().map(|selector| selector.policy.as_str()).collect();
             return Err(Error::usage(format!("no active policy is called {}", names.join(" or ")))
                 .with_hint("`ebb policy list` shows them; one that is disabled or stopped does not run"));
@@ -51,8 +52,23 @@ impl Node {
             self.work_through(waiting, patience, &mut finished).await?;
         }
         self.work_through(units(last), patience, &mut finished).await?;
+        finished.stopped = self.stopped_policies().await?;
         self.stop().await;
         Ok(finished)
+    }
+
+    /// The policies that this pass would be about if they had not been stopped, and why they were.
+    async fn stopped_policies(&self) -> Result<Vec<(String, String)>> {
+        let stored = answered(ANSWER_WITHIN, async {
+            let mut tx = self.shared.database.read().await?;
+            let stored = policy::store::all(&mut tx).await?;
+            tx.commit().await?;
+            Ok(stored)
+        });
+        let only = &self.options.only;
+        let selected = |name: &str| only.is_empty() || only.iter().any(|selector| selector.policy == name);
+        let stopped = stored.await?.into_iter().filter(|stored| stored.enabled && selected(&stored.name));
+        Ok(stopped.filter_map(|stored| Some((stored.name, stored.stopped?))).collect())
     }
 
     /// Lets a service do what is due, unless it is paused or there is nothing for it to serve. Whether there was.

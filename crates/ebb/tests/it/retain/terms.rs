@@ -35,7 +35,7 @@ async fn change_override(ebb: &Ebb, tenant: &str, change: &OverrideChange, confi
         Ok(_) => tx.commit().await.unwrap(),
         Err(_) => tx.rollback().await.unwrap(),
     }
-    set
+    set.map(|changed| (changed.version, changed.before, changed.after))
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T>, says: &str) {
