@@ -24,8 +24,33 @@ enum Kind {
     Fenced,
     Superseded,
     Unavailable,
+    TooBig,
     Database,
     Failed,
+}
+
+/// What kept work from its end, as far as that says how to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It took longer than it may.
+    Slow,
+    /// It was more than can be held at once.
+    TooBig,
+    /// Somebody held what it needed, for a moment: a lock that was waited for too long, a deadlock, a conflict.
+    Contended,
+    /// What a row holds: the same over other rows may succeed.
+    OfARow,
+    /// The database is not there.
+    Away,
+    /// Something that neither less nor another try would mend.
+    Other,
+}
+
+impl Trouble {
+    /// Less at a time may succeed.
+    pub(crate) fn is_too_much(self) -> bool {
+        matches!(self, Self::Slow | Self::TooBig)
+    }
 }
 
 /// The result of everything in this crate.
@@ -71,6 +96,11 @@ impl Error {
         Self::new(Kind::Unavailable, message)
     }
 
+    /// It is more than can be held at once.
+    pub(crate) fn too_big(message: impl Into<String>) -> Self {
+        Self::new(Kind::TooBig, message)
+    }
+
     /// Anything else that went wrong.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
@@ -100,10 +130,29 @@ impl Error {
         self
     }
 
+    /// What kind of trouble it is to whoever does work in batches.
+    pub(crate) fn trouble(&self) -> Trouble {
+        let code = self.sqlstate().unwrap_or_default();
+        match code.as_str() {
+            // A statement, or a transaction between two of them: while another batch was at work, or this machine was not.
+            "57014" | "25P03" => Trouble::Slow,
+            "53200" => Trouble::TooBig,
+            "55P03" | "40P01" | "40001" => Trouble::Contended,
+            _ if self.0.kind == Kind::TooBig => Trouble::TooBig,
+            _ if self.is_unavailable() => Trouble::Away,
+            _ => match code.get(..2) {
+                // Limits of the server.
+                Some("54") => Trouble::TooBig,
+                // Cardinality, data, constraints, functions in other languages, RAISE.
+                Some("21" | "22" | "23" | "38" | "39" | "P0") => Trouble::OfARow,
+                _ => Trouble::Other,
+            },
+        }
+    }
+
     /// Whether it is about what a row holds: the same statement over other rows may succeed.
     pub(crate) fn is_of_a_row(&self) -> bool {
-        // Cardinality, data, constraints, functions in other languages, RAISE.
-        self.sqlstate().is_some_and(|code| ["21", "22", "23", "38", "39", "P0"].contains(&&code[..2]))
+        self.trouble() == Trouble::OfARow
     }
 
     /// Whether one row is the reason, by what it holds or because somebody's function refuses it under whatever code.
@@ -186,9 +235,9 @@ impl Error {
         self.0.kind == Kind::Unavailable
     }
 
-    /// Somebody held what it needed, for a moment: a lock that was waited for too long, a deadlock, a conflict.
+    /// Somebody held what it needed, for a moment.
     pub(crate) fn is_contended(&self) -> bool {
-        matches!(self.sqlstate().as_deref(), Some("55P03" | "40P01" | "40001"))
+        self.trouble() == Trouble::Contended
     }
 
     /// The five-character SQLSTATE, when PostgreSQL said no.

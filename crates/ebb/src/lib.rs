@@ -26,5 +26,6 @@ mod gate;
 mod words;
 
 pub use engine::{Changed, Engine, Keys};
+pub(crate) use error::Trouble;
 pub use error::{Error, Result};
 pub use expire::sandbox::SandboxState;

@@ -27,7 +27,7 @@ use crate::policy::{Action, AuditDetail, BatchSize, Expire};
 use crate::spine::batch::Batch;
 use crate::spine::pacing::Pacer;
 use crate::spine::{Chore, Outcome, Recovery};
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 use due::{Clock, Due};
 use shape::Shape;
 use store::{Act, Range, Stayed, Swept, Target};
@@ -367,13 +367,13 @@ impl Chore for Sweep {
             (self.way, self.passed_by, self.second_pass) = (way, passed_by, second_pass);
             self.skip_locked |= self.second_pass;
         }
-        match error.sqlstate().as_deref() {
+        match error.trouble() {
             // Somebody holds a row, or moved it to another partition: only this range again, passing by what is held.
-            Some("55P03" | "40P01" | "40001") if !self.skip_locked => {
+            Trouble::Contended if !self.skip_locked => {
                 self.skip_locked = true;
                 Recovery::Again
             }
-            Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
+            Trouble::Slow | Trouble::TooBig | Trouble::Contended => Recovery::Smaller,
             // One row that must stay is no reason for the others to stay.
             _ if (store::is_referenced(error) || error.is_for_a_row()) && !self.around => {
                 self.around = true;

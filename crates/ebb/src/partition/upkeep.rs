@@ -18,7 +18,7 @@ use crate::pg::{Database, Ident, Relation};
 use crate::policy::Partition;
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// How long a batch stays open for a detach; one that cannot end by then (somebody's old transaction) is pending, and ended
 /// outside of any batch, which may take so many times as long as a batch may.
@@ -427,8 +427,8 @@ impl Chore for Upkeep {
     }
 
     fn recover(&mut self, error: &Error) -> Recovery {
-        match error.sqlstate().as_deref() {
-            Some("55P03" | "57014" | "40P01" | "40001") if !self.is_over => Recovery::Again,
+        match error.trouble() {
+            Trouble::Slow | Trouble::Contended if !self.is_over => Recovery::Again,
             _ => Recovery::GiveUp,
         }
     }

@@ -83,6 +83,14 @@ pub struct Guard {
     pub lock: Duration,
 }
 
+impl Guard {
+    /// The longest that the server waits for the next statement: one whose node froze or lost its way must end before long, however
+    /// long its statements may take, or nobody can take over.
+    pub(crate) fn idle(&self) -> Duration {
+        self.statement.min(IDLE_AT_MOST)
+    }
+}
+
 impl Default for Guard {
     fn default() -> Self {
         Self { statement: Duration::from_secs(30), lock: Duration::from_millis(500) }
@@ -91,7 +99,7 @@ impl Default for Guard {
 
 /// Beginning a transaction takes no longer, a connection included.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// The longest that the server waits for the next statement of a transaction.
+/// A transaction is never idle for longer on purpose.
 const IDLE_AT_MOST: Duration = Duration::from_secs(10);
 /// A connection that does not answer so long after its last transaction is given up.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
@@ -210,10 +218,7 @@ async fn backend(connection: &mut PgConnection) -> Result<i32> {
 
 async fn set_bounds(tx: &mut Transaction<'static, Postgres>, guard: Guard) -> Result<()> {
     let statement_ms = guard.statement.as_millis();
-    // A transaction is never idle on purpose: one whose node froze or lost its way must end before long, however long
-    // its statements may take, or nobody can take over.
-    let idle_ms = statement_ms.min(IDLE_AT_MOST.as_millis());
-    let lock_ms = guard.lock.as_millis();
+    let (lock_ms, idle_ms) = (guard.lock.as_millis(), guard.idle().as_millis());
     // One round trip; numbers and constants only. Values that travel as text are written in one way. What is sent is short or bound by its rows: compiling it costs more than it saves.
     // Where somebody made sessions those of a replica, triggers that seal and bind would be silent. Only a superuser, or who was
     // granted it, may say otherwise; everybody else is refused. What triggers have to say may be about anybody: it is for the server's log.

@@ -22,7 +22,7 @@ use super::store::{self, Candidate, Opened};
 use crate::audit::Moment;
 use crate::pg::Ident;
 use crate::policy::Subjects;
-use crate::spine::batch::Batch;
+use crate::spine::batch::{self, Batch};
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result};
 
@@ -101,41 +101,18 @@ impl Mark {
         }
     }
 
-    async fn step(&mut self, one: &mut Batch, beside: Option<&mut Batch>) -> Result<[u64; 2]> {
+    async fn step(&mut self, one: &mut Batch, beside: &mut Option<Batch>) -> Result<[u64; 2]> {
         self.before = Some(self.way.clone());
         self.enter(one).await?;
-        let (changed, next) = match (self.way.clone(), beside) {
-            (Way::Rows(page, from), _) if from == page.ids.len() => ([0, 0], self.read_on(one, &page).await?),
-            (Way::Rows(page, from), beside) => {
-                let to = page.ids.len().min(from + one.size.max(1) as usize);
-                let first = self.open(one, &page, from..to);
-                match beside {
-                    None => ([first.await?, 0], Way::Rows(page.clone(), to)),
-                    Some(other) => {
-                        self.enter(other).await?;
-                        let end = page.ids.len().min(to + other.size.max(1) as usize);
-                        let (first, second) = tokio::join!(first, self.open(other, &page, to..end));
-                        ([first?, second?], Way::Rows(page.clone(), end))
-                    }
-                }
-            }
-            (Way::Deletions(after), beside) => {
-                let (page, next) = self.turn_page(one, after.as_deref()).await?;
-                match (beside, &next) {
-                    (Some(other), Way::Deletions(after)) => {
-                        self.enter(other).await?;
-                        let (another, next) = self.turn_page(other, after.as_deref()).await?;
-                        let (first, second) = tokio::join!(self.close(one, &page), self.close(other, &another));
-                        ([first?, second?], next)
-                    }
-                    _ => ([self.close(one, &page).await?, 0], next),
-                }
-            }
-            (Way::Renewed, _) => {
+        let (changed, next) = match self.way.clone() {
+            Way::Rows(page, from) if from == page.ids.len() => ([0, 0], self.read_on(one, &page).await?),
+            Way::Rows(page, from) => self.open_rows(one, beside, page, from).await?,
+            Way::Deletions(after) => self.close_taken_back(one, beside, after.as_deref()).await?,
+            Way::Renewed => {
                 store::renewed(one.connection(), &self.policy).await?;
                 ([0, 0], Way::Done)
             }
-            (Way::Done, _) => ([0, 0], Way::Done),
+            Way::Done => ([0, 0], Way::Done),
         };
         if matches!(next, Way::Done) && std::mem::take(&mut self.looks_back) {
             self.look_back(one).await?;
@@ -146,6 +123,55 @@ impl Mark {
             next => next,
         };
         Ok(changed)
+    }
+
+    /// Opens deletions for the rows of a page from one on.
+    async fn open_rows(
+        &self,
+        one: &mut Batch,
+        beside: &mut Option<Batch>,
+        page: Arc<rows::Page>,
+        from: usize,
+    ) -> Result<([u64; 2], Way)> {
+        let last = page.ids.len();
+        let to = last.min(from + one.size.max(1) as usize);
+        if to == last {
+            batch::let_go(beside).await;
+        }
+        let Some(other) = beside else {
+            return Ok(([self.open(one, &page, from..to).await?, 0], Way::Rows(page, to)));
+        };
+        let end = last.min(to + other.size.max(1) as usize);
+        let second = async |other: &mut Batch| {
+            self.enter(other).await?;
+            self.open(other, &page, to..end).await
+        };
+        let first = async |one: &mut Batch| self.open(one, &page, from..to).await;
+        let (first, second) = batch::side_by_side((one, first), (other, second)).await;
+        Ok(([first?, second?], Way::Rows(page.clone(), end)))
+    }
+
+    /// Closes open deletions after a subject that the application took back.
+    async fn close_taken_back(
+        &mut self,
+        one: &mut Batch,
+        beside: &mut Option<Batch>,
+        after: Option<&str>,
+    ) -> Result<([u64; 2], Way)> {
+        let (page, next) = self.turn_page(one, after).await?;
+        if !matches!(next, Way::Deletions(_)) {
+            batch::let_go(beside).await;
+        }
+        let (Some(other), Way::Deletions(after)) = (beside, &next) else {
+            return Ok(([self.close(one, &page).await?, 0], next));
+        };
+        self.enter(other).await?;
+        let (another, next) = self.turn_page(other, after.as_deref()).await?;
+        let this = &*self;
+        let first = async |one: &mut Batch| this.close(one, &page).await;
+        let second = async |other: &mut Batch| this.close(other, &another).await;
+        let (first, second) = batch::side_by_side((one, first), (other, second)).await;
+        Ok(([first?, second?], next))
     }
 
     /// What triggers of the table put off to the end of the transaction happens as they know it.
@@ -219,6 +245,7 @@ impl Mark {
             self.record(batch, "restore", taken_back.len() as i64).await?;
         }
         self.record(batch, "mark", opened.len() as i64).await?;
+        self.settle(batch).await?;
         Ok(opened.len() as u64)
     }
 
@@ -263,6 +290,7 @@ impl Mark {
         if back > 0 {
             self.record(batch, "restore", back as i64).await?;
         }
+        self.settle(batch).await?;
         Ok(back)
     }
 
@@ -416,8 +444,7 @@ impl Mark {
 impl Chore for Mark {
     fn run_batch<'a>(&'a mut self, batch: &'a mut Batch) -> BoxFuture<'a, Result<Outcome>> {
         async {
-            let [changed, _] = self.step(batch, None).await?;
-            self.settle(batch).await?;
+            let [changed, _] = self.step(batch, &mut None).await?;
             Ok(Outcome { changed, more: !matches!(self.way, Way::Done) })
         }
         .boxed()
@@ -432,11 +459,13 @@ impl Chore for Mark {
             }
     }
 
-    fn run_two<'a>(&'a mut self, [one, other]: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
+    fn run_two<'a>(
+        &'a mut self,
+        one: &'a mut Batch,
+        other: &'a mut Option<Batch>,
+    ) -> BoxFuture<'a, Result<[Outcome; 2]>> {
         async {
-            let changed = self.step(one, Some(&mut *other)).await?;
-            self.settle(one).await?;
-            self.settle(other).await?;
+            let changed = self.step(one, other).await?;
             let more = !matches!(self.way, Way::Done);
             Ok(changed.map(|changed| Outcome { changed, more }))
         }

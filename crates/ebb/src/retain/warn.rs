@@ -27,7 +27,7 @@ use crate::policy::{self, Kind, Mode, Policy, Retain, Subjects, Warning};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::words::plural;
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// A warning that is later than this, over the sink's own retries, would name a date that is not true any more. It is
 /// not sent, and made anew.
@@ -377,8 +377,8 @@ impl Chore for Warn {
             self.care = Care::RowByRow;
             return Recovery::Again;
         }
-        match error.sqlstate().as_deref() {
-            Some("57014" | "55P03" | "40P01" | "40001") => Recovery::Smaller,
+        match error.trouble() {
+            Trouble::Slow | Trouble::TooBig | Trouble::Contended => Recovery::Smaller,
             _ => Recovery::GiveUp,
         }
     }

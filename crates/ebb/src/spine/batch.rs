@@ -1,11 +1,12 @@
 //! One transaction of a unit. Invariants: it begins by locking the lease it belongs to (no row, no batch); rows, time
 //! and lock wait are bounded; what it changed and the record of it commit together or not at all.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 use uuid::Uuid;
 
 use super::store;
@@ -37,6 +38,8 @@ pub(crate) struct Batch {
     pub(crate) run: i64,
     /// How much to do, in the chore's own measure (rows or pages).
     pub(crate) size: u64,
+    /// The server ends it when it hears nothing for so long.
+    idle: Duration,
 }
 
 impl Batch {
@@ -50,7 +53,8 @@ impl Batch {
         timeout: Duration,
         backends: &watch::Sender<Vec<Backend>>,
     ) -> Result<Batch> {
-        let mut tx = database.begin(Guard { statement: timeout, ..Guard::default() }).await?;
+        let guard = Guard { statement: timeout, ..Guard::default() };
+        let mut tx = database.begin(guard).await?;
         let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
         let (backend, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
@@ -58,7 +62,7 @@ impl Batch {
             return Err(Error::superseded(format!("policy {} was changed", claim.unit.policy)));
         }
         backends.send_modify(|backends| backends.push(backend));
-        Ok(Batch { tx, claim: claim.clone(), run, size })
+        Ok(Batch { tx, claim: claim.clone(), run, size, idle: guard.idle() })
     }
 
     /// The connection to act on.
@@ -84,6 +88,36 @@ impl Batch {
         store::progress(&mut self.tx, self.run, rows, cutoff, shape).await?;
         self.tx.commit().await?;
         Ok(())
+    }
+}
+
+/// Work in each of two transactions at a time. Whichever is done first stays awake until the other is, too: a node that does not run
+/// any more says nothing, and loses both.
+pub(crate) async fn side_by_side<A, B>(
+    (one, first): (&mut Batch, impl AsyncFnOnce(&mut Batch) -> Result<A>),
+    (other, second): (&mut Batch, impl AsyncFnOnce(&mut Batch) -> Result<B>),
+) -> (Result<A>, Result<B>) {
+    let both = Barrier::new(2);
+    tokio::join!(beside(one, first, &both), beside(other, second, &both))
+}
+
+async fn beside<T>(batch: &mut Batch, work: impl AsyncFnOnce(&mut Batch) -> Result<T>, both: &Barrier) -> Result<T> {
+    let done = work(&mut *batch).await;
+    let mut both = pin!(both.wait());
+    loop {
+        tokio::select! {
+            _ = &mut both => return done,
+            () = tokio::time::sleep(batch.idle / 3), if done.is_ok() => {
+                sqlx::raw_sql("SELECT").execute(batch.connection()).await?;
+            }
+        }
+    }
+}
+
+/// Ends a transaction in which there is nothing to do: it would only wait.
+pub(crate) async fn let_go(batch: &mut Option<Batch>) {
+    if let Some(batch) = batch.take() {
+        batch.roll_back().await;
     }
 }
 

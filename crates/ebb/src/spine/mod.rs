@@ -27,7 +27,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 use batch::Batch;
 
 /// What a node writes and reads about its own work is small; no answer for so long means that nobody is there.
@@ -56,10 +56,10 @@ pub(crate) enum Recovery {
 impl Recovery {
     /// What an error asks for by itself.
     pub(crate) fn of(error: &Error) -> Self {
-        match error.sqlstate().as_deref() {
-            Some("57014") => Self::Smaller,
-            Some("55P03" | "40P01" | "40001") => Self::Again,
-            _ => Self::GiveUp,
+        match error.trouble() {
+            Trouble::Slow | Trouble::TooBig => Self::Smaller,
+            Trouble::Contended => Self::Again,
+            Trouble::OfARow | Trouble::Away | Trouble::Other => Self::GiveUp,
         }
     }
 }
@@ -75,10 +75,18 @@ pub(crate) trait Chore: Send + Sync {
         false
     }
 
-    /// Does two batches at a time, each in a fenced transaction of its own. Where either fails, neither is committed.
-    fn run_two<'a>(&'a mut self, batches: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
-        let [one, _] = batches;
-        async move { Ok([self.run_batch(one).await?, Outcome::default()]) }.boxed()
+    /// Does two batches at a time, each in a fenced transaction of its own. Where either fails, neither is committed. A second one
+    /// for which there is nothing to do is let go at once.
+    fn run_two<'a>(
+        &'a mut self,
+        one: &'a mut Batch,
+        other: &'a mut Option<Batch>,
+    ) -> BoxFuture<'a, Result<[Outcome; 2]>> {
+        async move {
+            batch::let_go(other).await;
+            Ok([self.run_batch(one).await?, Outcome::default()])
+        }
+        .boxed()
     }
 
     /// Whether something is to be done outside the database before the next batch.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinError, JoinSet};
 use uuid::Uuid;
 
 use super::batch::{Backend, Claim};
@@ -74,6 +74,7 @@ enum Take {
 
 /// A run that this node has going.
 struct Running {
+    task: task::Id,
     generation: i64,
     backends: watch::Receiver<Vec<Backend>>,
 }
@@ -192,19 +193,16 @@ impl Node {
         }
     }
 
-    fn ended(
-        &mut self,
-        ended: std::result::Result<(Unit, Option<Summary>), tokio::task::JoinError>,
-    ) -> Option<Summary> {
+    fn ended(&mut self, ended: std::result::Result<(Unit, Option<Summary>), JoinError>) -> Option<Summary> {
         match ended {
             Ok((unit, summary)) => {
                 self.running.remove(&unit);
                 summary
             }
             Err(error) => {
-                // A panic in a run must not leave its unit marked as running for ever.
+                // A panic in a run must not leave its unit marked as running for ever; the others' leases go on.
                 tracing::error!(error = %error, "A run ended abnormally");
-                self.running.clear();
+                self.running.retain(|_, running| running.task != error.id());
                 None
             }
         }
@@ -363,10 +361,56 @@ impl Node {
                 policy_version: work.policy_version(),
             };
             let (sender, backends) = watch::channel(Vec::new());
-            self.running.insert(claim.unit.clone(), Running { generation, backends });
-            let run = Run::new(self.shared.clone(), work, claim.clone(), sender);
-            self.tasks.spawn(async move { (claim.unit, run.execute().await) });
+            let unit = claim.unit.clone();
+            let run = Run::new(self.shared.clone(), work, claim, sender);
+            self.start(unit, generation, backends, run.execute());
         }
         Ok(started)
+    }
+
+    fn start(
+        &mut self,
+        unit: Unit,
+        generation: i64,
+        backends: watch::Receiver<Vec<Backend>>,
+        run: impl Future<Output = Option<Summary>> + Send + 'static,
+    ) {
+        let of = unit.clone();
+        let task = self.tasks.spawn(async move { (of, run.await) }).id();
+        self.running.insert(unit, Running { task, generation, backends });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::super::unit::ChoreKind;
+    use super::*;
+    use crate::pg::Target;
+
+    struct Nothing;
+
+    impl Roster for Nothing {
+        fn agenda<'a>(&'a self, _: &'a Database, _: &'a str) -> BoxFuture<'a, Result<Agenda>> {
+            async { Ok(Agenda { works: Vec::new(), pacing: Pacing::default() }) }.boxed()
+        }
+
+        fn observe<'a>(&'a self, _: &'a Database) -> BoxFuture<'a, Result<()>> {
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_panics_is_not_running_any_more_and_all_others_are() {
+        let nowhere = Database::open(Target::parse("postgres://nobody@localhost:1/none", None).unwrap(), 1, "ebb/test");
+        let mut node = Node::new(nowhere, Arc::new(Nothing), NodeOptions::default(), Shutdown::new());
+        let unit = |policy: &str| Unit { chore: ChoreKind::Expire, policy: policy.into(), leaf: "public.t".into() };
+        let backends = || watch::channel(Vec::new()).1;
+        node.start(unit("well"), 1, backends(), std::future::pending());
+        node.start(unit("broken"), 2, backends(), async { panic!("a test breaks it") });
+        let ended = node.tasks.join_next().await.unwrap();
+        assert!(node.ended(ended).is_none());
+        assert_eq!(node.running.keys().map(|unit| unit.policy.as_str()).collect::<Vec<_>>(), ["well"]);
     }
 }

@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
-use super::batch::{Backend, Batch, Claim, under_lease};
+use super::batch::{self, Backend, Batch, Claim, under_lease};
 use super::pacing::{self, Pacer, Signals};
 use super::shared::Shared;
 use super::store::{self, Ending};
 use super::work::{Prepared, Status, Summary, Work};
 use super::{ANSWER_WITHIN, Chore, Outcome, Recovery, metrics};
 use crate::pg::answered;
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// How long one look at the server's signals counts.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -216,7 +216,7 @@ impl Run {
                         return Ok(Some(Halt::Shutdown));
                     }
                 }
-                Err(error) if error.is_fenced() || error.is_unavailable() => return Err(error),
+                Err(error) if error.is_fenced() || is_away(&error) => return Err(error),
                 Err(error) if error.is_superseded() => return Ok(Some(Halt::PolicyChanged)),
                 Err(error) => {
                     drop((permit, another));
@@ -254,10 +254,9 @@ impl Run {
             let one = begin().await?;
             let other = if two { answered(BESIDE_WITHIN, begin()).await.ok() } else { None };
             self.single |= two && other.is_none();
-            let batches = 1 + u64::from(other.is_some());
-            let outcome = match other {
+            let (outcome, batches) = match other {
                 Some(other) => run_two(chore, one, other).await?,
-                None => run_one(chore, one).await?,
+                None => (run_one(chore, one).await?, 1),
             };
             self.batches += batches;
             self.backends.send_replace(Vec::new());
@@ -398,7 +397,7 @@ impl Run {
                 let note = format!("the window is closed until {open_at}");
                 self.finish(Status::Stopped, Some(note), passed, open_at, shape, None).await.map(Some)
             }
-            Err(error) if error.is_fenced() || error.is_unavailable() => Err(error),
+            Err(error) if error.is_fenced() || is_away(&error) => Err(error),
             Err(error) => {
                 let next_at = now + self.shared.backoff(&self.claim.unit, self.work.interval());
                 if error.is_config() {
@@ -484,7 +483,7 @@ impl Run {
     /// The run could not even be recorded properly: say so, and let the unit be tried again soon.
     async fn failed(&mut self, error: Error) -> Option<Summary> {
         let summary = self.summary(Status::Failed, (0, 0), Some(with_hint(&error)));
-        if error.is_unavailable() {
+        if is_away(&error) {
             // The lease stays ours until it runs out; the same node takes the unit up again when it is back.
             return Some(summary);
         }
@@ -558,7 +557,7 @@ async fn run_one(chore: &mut dyn Chore, mut batch: Batch) -> Result<Outcome> {
             Ok(outcome)
         }
         Err(error) => {
-            if !error.is_unavailable() {
+            if !is_away(&error) {
                 batch.roll_back().await;
             }
             Err(error)
@@ -566,22 +565,37 @@ async fn run_one(chore: &mut dyn Chore, mut batch: Batch) -> Result<Outcome> {
     }
 }
 
-async fn run_two(chore: &mut dyn Chore, mut one: Batch, mut other: Batch) -> Result<Outcome> {
-    match chore.run_two([&mut one, &mut other]).await {
+/// Two batches at a time, or one where there was nothing to do for a second; how many there were.
+async fn run_two(chore: &mut dyn Chore, mut one: Batch, other: Batch) -> Result<(Outcome, u64)> {
+    let mut other = Some(other);
+    match chore.run_two(&mut one, &mut other).await {
         Ok([first, second]) => {
             let (cutoff, shape) = (chore.cutoff(), chore.shape());
             // One after the other: both count themselves in the same row, and a slow disk is no conflict.
-            one.commit(first.changed, cutoff, shape.as_deref()).await?;
-            other.commit(second.changed, cutoff, shape.as_deref()).await?;
-            Ok(Outcome { changed: first.changed + second.changed, more: first.more || second.more })
+            let committed = one.commit(first.changed, cutoff, shape.as_deref()).await;
+            let batches = 1 + u64::from(other.is_some());
+            match (committed, other) {
+                (Ok(()), None) => {}
+                (Ok(()), Some(other)) => other.commit(second.changed, cutoff, shape.as_deref()).await?,
+                (Err(error), mut other) => {
+                    batch::let_go(&mut other).await;
+                    return Err(error);
+                }
+            }
+            Ok((Outcome { changed: first.changed + second.changed, more: first.more || second.more }, batches))
         }
         Err(error) => {
-            if !error.is_unavailable() {
-                tokio::join!(one.roll_back(), other.roll_back());
+            if !is_away(&error) {
+                tokio::join!(one.roll_back(), batch::let_go(&mut other));
             }
             Err(error)
         }
     }
+}
+
+/// Nobody is there who could be told anything.
+fn is_away(error: &Error) -> bool {
+    error.trouble() == Trouble::Away
 }
 
 fn with_hint(error: &Error) -> String {

@@ -1,8 +1,11 @@
 //! A node that slept through its lease: it wakes up in a world that went on, and changes nothing.
 
-use ebb_testkit::{TestDatabase, database, eventually};
+use ebb_testkit::{Node, TestDatabase, database, eventually};
 
-use super::{SOON, apply, assert_accounted_for, due, insert_due, ledger_table, node, slowly, stop, wait_for_mid_run};
+use super::{
+    SOON, apply, assert_accounted_for, config, due, ebb_bin, insert_due, ledger_table, node, slowly, stop,
+    wait_for_mid_run,
+};
 
 const UNIT: &str = "expire/frozen/public.frozen";
 
@@ -16,16 +19,23 @@ async fn rows_of(db: &TestDatabase, node: &str) -> i64 {
     db.scalar(&sql).await
 }
 
+/// A batch lasts.
+const SLOW: &str = "
+    CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;
+    CREATE TRIGGER slow AFTER DELETE ON public.frozen FOR EACH STATEMENT EXECUTE FUNCTION public.slow()";
+
+async fn wait_for_mid_batch(db: &TestDatabase) {
+    let deleting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name LIKE 'ebb/first/%' AND query LIKE '%DELETE FROM ONLY%' AND wait_event = 'PgSleep')";
+    eventually(SOON, || async { db.scalar::<bool>(deleting).await }).await;
+}
+
 /// Frozen between two batches, or in the middle of one whose statement lasts.
 async fn frozen_node_changes_nothing(inside_a_batch: bool) {
     let db = database().await;
     ledger_table(&db, "frozen", "").await;
     if inside_a_batch {
-        db.execute(
-            "CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;
-             CREATE TRIGGER slow AFTER DELETE ON public.frozen FOR EACH STATEMENT EXECUTE FUNCTION public.slow()",
-        )
-        .await;
+        db.execute(SLOW).await;
     }
     insert_due(&db, "frozen", if inside_a_batch { 400 } else { 4000 }).await;
     apply(&db, &[("frozen", slowly("frozen"))]).await;
@@ -33,14 +43,7 @@ async fn frozen_node_changes_nothing(inside_a_batch: bool) {
     let mut first = node("first", db.url());
     wait_for_mid_run(&db, "frozen").await;
     if inside_a_batch {
-        eventually(SOON, || async {
-            db.scalar::<bool>(
-                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-                                AND application_name LIKE 'ebb/first/%' AND query LIKE '%DELETE FROM ONLY%' AND wait_event = 'PgSleep')",
-            )
-            .await
-        })
-        .await;
+        wait_for_mid_batch(&db).await;
     }
     first.stop_signal();
     let (_, generation) = lease(&db).await;
@@ -94,6 +97,34 @@ async fn a_node_stopped_past_its_lease_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_stopped_inside_a_batch_changes_nothing() {
     frozen_node_changes_nothing(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_wakes_before_its_lease_ends_goes_on_with_its_run() {
+    let db = database().await;
+    ledger_table(&db, "frozen", "").await;
+    db.execute(SLOW).await;
+    insert_due(&db, "frozen", 100).await;
+    let mut policy = slowly("frozen");
+    policy["every"] = "1h".into();
+    apply(&db, &[("frozen", policy)]).await;
+    let mut first = Node::spawn(ebb_bin(), db.url(), &config("first", "60s"), &["run"]);
+    wait_for_mid_run(&db, "frozen").await;
+    wait_for_mid_batch(&db).await;
+    first.stop_signal();
+    // The server has no patience with a transaction that nobody goes on with.
+    let ended = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name LIKE 'ebb/first/expire/%' AND xact_start IS NOT NULL)";
+    eventually(SOON, || async { db.scalar::<bool>(ended).await }).await;
+    assert!(due(&db, "frozen").await > 0);
+    first.continue_signal();
+    eventually(SOON, || async { due(&db, "frozen").await == 0 }).await;
+    let over = "SELECT NOT EXISTS (SELECT FROM ebb.run WHERE policy = 'frozen' AND status = 'running')";
+    eventually(SOON, || async { db.scalar(over).await }).await;
+    let runs = "SELECT string_agg(status || ' ' || rows, ',' ORDER BY id) FROM ebb.run WHERE policy = 'frozen'";
+    assert_eq!(db.scalar::<String>(runs).await, "success 100", "{}", first.output());
+    stop(first).await;
+    assert_accounted_for(&db, "frozen", "frozen").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

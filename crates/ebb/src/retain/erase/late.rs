@@ -6,7 +6,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::unlink::Unlinked;
-use super::{Done, Erase};
+use super::{Done, Erase, is_of_the_batch};
 use crate::Result;
 use crate::audit::Moment;
 use crate::retain::store::late::LateLink;
@@ -50,7 +50,7 @@ impl Erase {
                 store::late::forget(connection, &opened).await?;
                 self.record_late(batch, &found, &opened, taken).await
             }
-            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => Err(error),
+            Err(error) if is_of_the_batch(&error) => Err(error),
             // A hold, a lock, a trigger: what came late is looked at by the next run.
             Err(error) => {
                 rows::end_savepoint(connection, false).await?;

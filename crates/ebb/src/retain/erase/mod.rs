@@ -6,6 +6,7 @@
 mod attempt;
 mod check;
 mod circle;
+mod fault;
 mod late;
 mod pair;
 mod parts;
@@ -16,10 +17,12 @@ pub(crate) use pair::Pair;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use self::fault::{Fault, Stage};
 use super::compile::Compiled;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
@@ -30,12 +33,14 @@ use crate::audit::{Moment, SubjectKey};
 use crate::gate::{self, Held};
 use crate::spine::Outcome;
 use crate::spine::batch::Batch;
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// A subject with more rows than this goes in parts.
 const LARGE: u64 = 20_000;
 /// How much of that subjects may be expected to have who go together.
 const FULL: f64 = 0.9;
+/// After so long a part takes nothing more: it ends well before a statement of it may.
+const WITHIN: Duration = Duration::from_secs(10);
 /// Attempts at a subject before somebody has to ask for another.
 pub(crate) const ATTEMPTS: i32 = 8;
 
@@ -52,41 +57,19 @@ struct Erase {
     /// What fired for rows of the tree's tables when it was read; deletions that are opened later are left to the next run.
     fences: Fences,
     progress: Progress,
-    /// A single subject took longer than a batch may: the next batch takes it in parts.
-    slow: Option<Candidate>,
-    /// How many rows a part may take, and how many the last one had taken when its time was over.
-    part_rows: u64,
-    part_took: u64,
-    /// The last part took longer than a batch may, which is still to be said.
-    too_long: bool,
-    /// Whoever is alone in the batch, and what is done about them: what becomes of it is about nobody else.
-    alone: Option<(Candidate, Stage)>,
-    /// Whoever was alone in a batch that came to nothing, and why, which is still to be said.
-    blamed: Option<(Candidate, String)>,
-    /// So many are chosen at most, until who it is about is alone.
-    most: u64,
+    fault: Fault,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
     /// How many rows a subject had in the batch before: how many subjects one transaction may take.
     rows_each: f64,
-    /// Where the run was before the batch chose, and how many it chose.
+    /// Where the run was before the batch chose.
     chosen_after: Place,
-    chosen: u64,
     /// Whoever waits by what this run has found: where it goes back, they are not met again.
     waiting: BTreeSet<Uuid>,
     /// The batch took fewer than it had chosen.
     short: bool,
     /// Another batch is under way beside it.
     paired: bool,
-}
-
-/// How a subject is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Whole,
-    /// Too large or too slow for that; it is looked at before its rows go in parts.
-    Look,
-    Part,
 }
 
 /// How far a run has come.
@@ -142,55 +125,14 @@ impl Erase {
             key,
             copier: copier.map(Arc::new),
             progress: Progress::default(),
-            slow: None,
-            part_rows: LARGE,
-            part_took: 0,
-            too_long: false,
-            alone: None,
-            blamed: None,
-            most: u64::MAX,
+            fault: Fault::none(),
             held: Vec::new(),
             rows_each: 1.0,
             chosen_after: None,
-            chosen: 0,
             waiting: BTreeSet::new(),
             short: false,
             paired: false,
         }
-    }
-
-    /// A batch took longer than it may: whoever was alone in it goes in parts, and parts are smaller.
-    fn took_too_long(&mut self) {
-        match self.alone.take() {
-            None => self.fewer(),
-            Some((one, Stage::Whole)) => self.slow = Some(one),
-            Some((_, Stage::Part)) if self.part_rows > 1 => {
-                let fewer = match std::mem::take(&mut self.part_took) {
-                    0 => self.part_rows / 8,
-                    took => (self.part_rows / 8).min(took / 2),
-                };
-                self.part_rows = fewer.max(1);
-                self.too_long = true;
-            }
-            Some((one, stage)) => {
-                let what = if stage == Stage::Look { "to look at all that hangs on it" } else { "a single row of it" };
-                self.blamed = Some((one, format!("{what} takes longer than a batch may (`batch`, `timeout`)")));
-            }
-        }
-    }
-
-    /// A row raised an error outside of any attempt. Whether the next batches find out whose it is.
-    fn raised(&mut self, error: &Error) -> bool {
-        match self.alone.take() {
-            Some((one, _)) => self.blamed = Some((one, error.to_string())),
-            None if self.chosen > 1 => self.fewer(),
-            None => return false,
-        }
-        true
-    }
-
-    fn fewer(&mut self) {
-        self.most = (self.chosen / 8).max(1);
     }
 
     /// Whoever is to blame for a batch that came to nothing is told, and passed by.
@@ -207,8 +149,7 @@ impl Erase {
 
     /// What comes first in every transaction: the gate, the bounds, and a look whether the tables are what they were.
     async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
-        self.alone = None;
-        self.chosen = 0;
+        self.fault.begin();
         self.short = false;
         self.held = gate::pass(batch.connection(), &self.policy).await?;
         // Of its own subjects those on hold are known by their ids, unless a key is equal to one that is written differently.
@@ -232,14 +173,14 @@ impl Erase {
     }
 
     async fn go_on(&mut self, batch: &mut Batch) -> Result<Outcome> {
-        if let Some(blamed) = self.blamed.take() {
+        if let Some(blamed) = self.fault.blamed.take() {
             self.blame(batch.connection(), blamed).await?;
             return Ok(Outcome { changed: 0, more: true });
         }
-        if let Some(slow) = self.slow.take() {
-            self.alone = Some((slow.clone(), Stage::Look));
-            let mut found = store::open_among(batch.connection(), &self.policy, &[&slow.subject_id]).await?;
-            found.retain(|found| found.id == slow.id);
+        if let Some(large) = self.fault.large.take() {
+            self.fault.alone = Some((large.clone(), Stage::Look));
+            let mut found = store::open_among(batch.connection(), &self.policy, &[&large.subject_id]).await?;
+            found.retain(|found| found.id == large.id);
             let ready = self.lock(batch, found).await?;
             self.claim(batch, ready).await?;
             return Ok(Outcome { changed: 0, more: true });
@@ -285,7 +226,7 @@ impl Erase {
     /// Locks the next due deletions, as many as are expected to fit, and passes them.
     async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
         let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
-        let size = batch.size.min(fit as u64).min(self.most).max(1);
+        let size = batch.size.min(fit as u64).min(self.fault.most).max(1);
         let mut found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.chosen_after = self.progress.after;
@@ -294,10 +235,7 @@ impl Erase {
             self.progress.after = Some((last.due_at, last.id));
         }
         found.retain(|found| !self.waiting.contains(&found.id));
-        self.chosen = found.len() as u64;
-        if let [one] = found.as_slice() {
-            self.alone = Some((one.clone(), Stage::Whole));
-        }
+        self.fault.choose(&found);
         Ok(found)
     }
 
@@ -321,8 +259,15 @@ impl Erase {
         let ready = self.together(batch, fits).await?;
         let ready = self.bounded(batch, ready, chosen).await?;
         let erased = self.erase(batch, ready).await?;
-        self.most = self.most.saturating_mul(2);
+        self.fault.went_well();
         Ok(erased)
+    }
+
+    /// The same with what triggers put off to the end.
+    async fn take(&mut self, batch: &mut Batch, chosen: Vec<Candidate>) -> Result<u64> {
+        let changed = self.whole(batch, chosen).await?;
+        self.settle(batch).await?;
+        Ok(changed)
     }
 
     /// Of subjects some of whom joined those that were chosen, as many as one transaction may take. Whoever hangs together with
@@ -395,7 +340,7 @@ impl Erase {
 
     /// Erases subjects together; where that fails, halves of them, down to those that fail: one, or several who go together.
     async fn erase(&mut self, batch: &mut Batch, ready: Vec<Ready>) -> Result<u64> {
-        let alone = self.alone.take();
+        let alone = self.fault.alone.take();
         let mut pending = vec![ready];
         let mut done = Vec::new();
         while let Some(some) = pending.pop() {
@@ -403,15 +348,13 @@ impl Erase {
                 continue;
             }
             let first = || (some[0].candidate.clone(), Stage::Whole);
-            self.alone = alone.clone().or_else(|| (some.len() == 1 || batch.size == 1).then(first));
+            self.fault.alone = alone.clone().or_else(|| (some.len() == 1 || batch.size == 1).then(first));
             rows::savepoint(batch.connection()).await?;
             match self.attempt(batch.connection(), &some).await {
                 Ok(gone) => done.extend(some.into_iter().zip(gone).map(|(ready, gone)| Done { ready, gone })),
-                // A statement that took too long, or a database that is away, is the runner's concern; so is what waits for
-                // the batch beside it, which is no fault of any subject.
-                Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
-                    return Err(error);
-                }
+                // What was too much, or a database that is away, is the runner's concern; so is what waits for the batch beside
+                // it, which is no fault of any subject.
+                Err(error) if is_of_the_batch(&error) => return Err(error),
                 Err(error) if self.paired && error.is_contended() => return Err(error),
                 Err(error) => {
                     rows::end_savepoint(batch.connection(), false).await?;
@@ -427,7 +370,7 @@ impl Erase {
                 }
             }
         }
-        self.alone = None;
+        self.fault.alone = None;
         self.record(batch, done).await
     }
 
@@ -493,6 +436,12 @@ impl Erase {
 /// Whose data it was, for whoever has the key and the id.
 pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
     key.pseudonym(format!("{policy}\0{id}").as_bytes())
+}
+
+/// What no savepoint takes back: the batch is done again, smaller, or when there is somebody to talk to.
+fn is_of_the_batch(error: &Error) -> bool {
+    let trouble = error.trouble();
+    trouble.is_too_much() || trouble == Trouble::Away
 }
 
 fn kept(node: &Node) -> Error {

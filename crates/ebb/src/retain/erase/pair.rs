@@ -1,7 +1,7 @@
 //! Two batches of erasing at a time, while nobody else is at work on the server: one alone leaves it waiting for the node and
 //! the disk. Invariants: the second takes subjects that come after those of the first, each under the locks of its own
-//! transaction; nothing counts as passed before both have ended; after any trouble the run goes on with one at a time, for
-//! what they met may have been each other.
+//! transaction; nothing counts as passed before both have ended; a transaction in which there is nothing to do ends at once;
+//! after any trouble the run goes on with one at a time, for what they met may have been each other.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::audit::SubjectKey;
 use crate::retain::compile::Compiled;
 use crate::retain::snapshot::Copier;
 use crate::retain::store::Fences;
-use crate::spine::batch::Batch;
+use crate::spine::batch::{self, Batch};
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::words::plural;
-use crate::{Error, Result};
+use crate::{Error, Result, Trouble};
 
 /// One run of erasing.
 pub(crate) struct Pair {
@@ -41,33 +41,38 @@ impl Pair {
         Self { other: one.clone(), one, began: None, apart }
     }
 
-    async fn both(&mut self, [first, second]: [&mut Batch; 2]) -> Result<[Outcome; 2]> {
+    async fn both(&mut self, first: &mut Batch, beside: &mut Option<Batch>) -> Result<[Outcome; 2]> {
         let (one, other) = (&mut self.one, &mut self.other);
         self.began = Some(one.progress);
         (one.paired, other.paired) = (true, true);
-        let choice = async {
+        let choice = async |first: &mut Batch| {
             one.enter(first).await?;
             one.choose(first).await
         };
-        let (chosen, entered) = tokio::join!(choice, other.enter(second));
+        let enter = async |second: &mut Batch| other.enter(second).await;
+        let Some(second) = beside else { return Ok([one.step(first).await?, Outcome::default()]) };
+        let (chosen, entered) = batch::side_by_side((&mut *first, choice), (second, enter)).await;
         let chosen = chosen?;
         entered?;
-        other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
-        (other.rows_each, other.most) = (one.rows_each, one.most);
-        let last = one.progress.due_done;
-        let beside = async {
-            if last {
-                return Ok(0);
-            }
-            let chosen = other.choose(second).await?;
-            other.whole(second, chosen).await
+        if one.progress.due_done {
+            batch::let_go(beside).await;
+        }
+        let Some(second) = beside else {
+            let changed = one.take(first, chosen).await?;
+            return Ok([Outcome { changed, more: one.more() }, Outcome::default()]);
         };
-        let (changed, beside) = tokio::join!(one.whole(first, chosen), beside);
-        let (changed, beside) = match (changed, beside) {
+        other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
+        (other.rows_each, other.fault.most) = (one.rows_each, one.fault.most);
+        let whole = async |first: &mut Batch| one.take(first, chosen).await;
+        let next = async |second: &mut Batch| {
+            let chosen = other.choose(second).await?;
+            other.take(second, chosen).await
+        };
+        let (changed, beside) = match batch::side_by_side((first, whole), (second, next)).await {
             (Ok(changed), Ok(beside)) => (changed, beside),
             (Err(error), _) => return Err(error),
             (_, Err(error)) => {
-                (one.alone, one.chosen) = (other.alone.take(), other.chosen);
+                (one.fault.alone, one.fault.chosen) = (other.fault.alone.take(), other.fault.chosen);
                 return Err(error);
             }
         };
@@ -78,7 +83,6 @@ impl Pair {
         one.progress.subjects += other.progress.subjects;
         one.progress.skipped += other.progress.skipped;
         one.progress.failed += other.progress.failed;
-        tokio::try_join!(one.settle(first), other.settle(second))?;
         let more = one.more();
         Ok([Outcome { changed, more }, Outcome { changed: beside, more }])
     }
@@ -103,11 +107,15 @@ impl Chore for Pair {
 
     fn pairs(&self) -> bool {
         let progress = &self.one.progress;
-        self.apart && self.one.slow.is_none() && progress.large_done && !progress.due_done
+        self.apart && self.one.fault.large.is_none() && progress.large_done && !progress.due_done
     }
 
-    fn run_two<'a>(&'a mut self, batches: [&'a mut Batch; 2]) -> BoxFuture<'a, Result<[Outcome; 2]>> {
-        self.both(batches).map_err(discreet).boxed()
+    fn run_two<'a>(
+        &'a mut self,
+        one: &'a mut Batch,
+        other: &'a mut Option<Batch>,
+    ) -> BoxFuture<'a, Result<[Outcome; 2]>> {
+        self.both(one, other).map_err(discreet).boxed()
     }
 
     fn recover(&mut self, error: &Error) -> Recovery {
@@ -115,13 +123,13 @@ impl Chore for Pair {
         if let Some(began) = self.began.take() {
             self.one.progress = began;
         }
-        match error.sqlstate().as_deref() {
-            Some("57014") => {
-                self.one.took_too_long();
+        match error.trouble() {
+            trouble @ (Trouble::Slow | Trouble::TooBig) => {
+                self.one.fault.too_much(trouble);
                 Recovery::Smaller
             }
-            _ if error.is_contended() => Recovery::Smaller,
-            _ if error.is_of_a_row() && self.one.raised(error) => Recovery::Again,
+            Trouble::Contended => Recovery::Smaller,
+            Trouble::OfARow if self.one.fault.raised(error) => Recovery::Again,
             _ => Recovery::GiveUp,
         }
     }

@@ -4,7 +4,7 @@
 //! else, to whoever runs next.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,17 +12,15 @@ use serde_json::{Map, Value};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::fault::Stage;
 use super::unlink::Unlinked;
-use super::{Erase, LARGE, Ready, Stage, kept, roots};
+use super::{Erase, LARGE, Ready, WITHIN, is_of_the_batch, kept, roots};
 use crate::Result;
 use crate::retain::snapshot::Gone;
 use crate::retain::store::rows::{self, Doomed, Taken};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
-
-/// After so long a part takes nothing more: it ends well before a statement of it may.
-const WITHIN: Duration = Duration::from_secs(10);
 
 /// What one part may still take, and what it took.
 pub(super) struct Part {
@@ -79,14 +77,14 @@ impl Part {
 impl Erase {
     /// A part of a subject that is too large for one transaction, or its end.
     pub(super) async fn part(&mut self, batch: &mut Batch) -> Result<u64> {
-        let (after, some) = (self.progress.after_large, batch.size.min(self.most).max(1));
+        let (after, some) = (self.progress.after_large, batch.size.min(self.fault.most).max(1));
         let mut found = store::claimed(batch.connection(), &self.policy, after, some).await?;
         let others = found.split_off(found.len().min(1));
         let Some(id) = found.first().map(|candidate| candidate.id) else {
             self.progress.large_done = true;
             return Ok(0);
         };
-        self.alone = found.first().map(|one| (one.clone(), Stage::Look));
+        self.fault.alone = found.first().map(|one| (one.clone(), Stage::Look));
         let ready = self.lock(batch, found).await?;
         let group = self.together(batch, ready).await?;
         if !group.iter().any(|ready| ready.candidate.id == id) {
@@ -101,14 +99,12 @@ impl Erase {
             return self.small_ones(batch, group, others).await;
         }
         let connection = batch.connection();
-        if std::mem::take(&mut self.too_long) {
-            let why =
-                format!("a part of it took longer than a batch may; parts have at most {} rows now", self.part_rows);
-            self.note_slow(connection, &group, Some(why)).await?;
+        if let Some(why) = self.fault.shrunk.take() {
+            self.note_small(connection, &group, Some(why)).await?;
             return Ok(0);
         }
-        self.alone = self.alone.take().map(|(one, _)| (one, Stage::Part));
-        let mut part = Part::of(&group, self.part_rows, self.copier.is_some());
+        self.fault.alone = self.fault.alone.take().map(|(one, _)| (one, Stage::Part));
+        let mut part = Part::of(&group, self.fault.part_rows, self.copier.is_some());
         // Most have none: whether any does is one question, however many go together.
         let ids: Vec<&str> = group.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
         let any = store::count_events(connection, &self.policy, &ids, 1).await? > 0;
@@ -125,7 +121,8 @@ impl Erase {
         match self.settled(connection, &top, &mut part).await {
             Ok(emptied) => {
                 rows::end_savepoint(connection, true).await?;
-                self.note_slow(connection, &group, None).await?;
+                self.note_small(connection, &group, None).await?;
+                self.fault.part_went_well(part.began.elapsed(), true);
                 let rows = self.count_part(connection, &group, part).await?;
                 if !emptied {
                     return Ok(rows);
@@ -138,8 +135,8 @@ impl Erase {
                 self.progress.after_large = (self.progress.subjects == before).then_some(id);
                 Ok(rows + rest)
             }
-            Err(error) if error.is_unavailable() || error.sqlstate().as_deref() == Some("57014") => {
-                self.part_took = part.took();
+            Err(error) if is_of_the_batch(&error) => {
+                self.fault.part_took = part.took();
                 Err(error)
             }
             Err(error) => {
@@ -152,8 +149,8 @@ impl Erase {
     }
 
     /// Says why parts are small, where they are, until one of them was taken.
-    async fn note_slow(&self, connection: &mut PgConnection, group: &[Ready], why: Option<String>) -> Result<()> {
-        if self.part_rows == LARGE {
+    async fn note_small(&self, connection: &mut PgConnection, group: &[Ready], why: Option<String>) -> Result<()> {
+        if self.fault.part_rows == LARGE {
             return Ok(());
         }
         let ids: Vec<Uuid> = group.iter().map(|ready| ready.candidate.id).collect();
@@ -164,7 +161,7 @@ impl Erase {
     /// hung on each other leaves many.
     async fn small_ones(&mut self, batch: &mut Batch, mut small: Vec<Ready>, others: Vec<Candidate>) -> Result<u64> {
         small.extend(self.lock(batch, others).await?);
-        (self.alone, self.chosen) = (None, small.len() as u64);
+        (self.fault.alone, self.fault.chosen) = (None, small.len() as u64);
         loop {
             let along = self.others(batch.connection(), &small).await?;
             let positions: BTreeSet<usize> = along.into_iter().map(|other| other.at).collect();

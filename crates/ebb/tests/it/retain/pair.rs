@@ -100,6 +100,35 @@ async fn batches_that_meet_each_other_go_on_one_at_a_time() {
     assert_eq!(ebb.db.scalar::<i64>("SELECT gone FROM tally").await, 4500);
 }
 
+/// Whoever comes to person 1 takes five seconds, in two statements: longer than a transaction may be idle beside it.
+const SLOW: &str = "
+    CREATE TABLE calls (person bigint NOT NULL REFERENCES people ON DELETE CASCADE); CREATE INDEX ON calls (person);
+    INSERT INTO calls SELECT id FROM people;
+    CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN IF OLD.person = 1 THEN PERFORM pg_sleep(2.5); END IF; RETURN OLD; END';
+    CREATE TRIGGER linger BEFORE DELETE ON letters FOR EACH ROW WHEN (OLD.id % 10 = 1) EXECUTE FUNCTION linger();
+    CREATE TRIGGER linger BEFORE DELETE ON calls FOR EACH ROW EXECUTE FUNCTION linger();";
+
+/// A policy whose batches may take some time; a statement, and an idle transaction, four seconds.
+const PATIENT: &str = "brake = { share = \"off\" }\nbatch = { timeout = \"4s\" }";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_takes_its_time_ends_whether_or_not_there_is_another_beside_it() {
+    let server = own_server();
+    // With three there is nothing to do for a second batch; with 1500 the second is done long before the first.
+    for (due, beside) in [(3, 0), (1500, 1)] {
+        let fewer = format!("UPDATE people SET deleted_at = NULL WHERE id > {due}");
+        let ebb = with_policy(&server, &[PEOPLE, SLOW, &fewer], "people", PATIENT).await;
+        ebb.once("people:mark").await;
+        let run = ebb.once("people:erase").await.runs.remove(0);
+        assert_eq!((run.status, run.rows, run.skipped, run.failed), (Status::Success, due * 5, 0, 0), "{run:?}");
+        let slow = "SELECT beside FROM ledger WHERE id = 1";
+        assert_eq!(ebb.db.scalar::<i64>(slow).await, beside, "{due} people");
+        let untroubled = "SELECT count(*) FROM ebb.audit WHERE action = 'claim'";
+        assert_eq!(ebb.db.scalar::<i64>(untroubled).await, 0, "nobody is to blame");
+    }
+}
+
 /// Accounts 1 to 12000 are soft-deleted. A ledger has whose due time was written, and how many batches were under way then.
 const ACCOUNTS: &str = "
     CREATE TABLE accounts (id bigint PRIMARY KEY, deleted_at timestamptz, due timestamptz);
@@ -158,4 +187,22 @@ async fn batches_of_marking_that_meet_each_other_go_on_one_at_a_time() {
     assert_eq!((run.status, run.rows), (Status::Success, 12_000), "{run:?}");
     assert_marked_once(&ebb, 12_000).await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT told FROM tally").await, 12_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_marking_that_takes_its_time_ends_with_the_one_beside_it() {
+    let server = own_server();
+    let slow = "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF NEW.id = 1 THEN PERFORM pg_sleep(2.5); END IF; RETURN NEW; END';
+         CREATE TRIGGER linger BEFORE UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION linger();
+         CREATE CONSTRAINT TRIGGER linger_on AFTER UPDATE ON accounts DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION linger();
+         UPDATE accounts SET deleted_at = now() - interval '80 days' WHERE id = 1";
+    let more = "mirror = { due = \"due\" }\nbatch = { timeout = \"4s\" }";
+    let ebb = with_policy(&server, &[ACCOUNTS, slow], "accounts", more).await;
+    let run = ebb.once("accounts:mark").await.runs.remove(0);
+    assert_eq!((run.status, run.rows), (Status::Success, 12_000), "{run:?}");
+    assert_marked_once(&ebb, 12_000).await;
+    let ledger = "SELECT count(DISTINCT id) = 12000 AND max(beside) FILTER (WHERE id = 1) = 1 FROM ledger";
+    assert!(ebb.db.scalar::<bool>(ledger).await, "two at a time");
 }
