@@ -1,5 +1,6 @@
 //! One transaction of a unit. Invariants: it begins by locking the lease it belongs to (no row, no batch); rows, time
-//! and lock wait are bounded; what it changed and the record of it commit together or not at all.
+//! and lock wait are bounded; what it changed and the record of it commit together or not at all; it ends under the terms
+//! that it began with, or changes nothing.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl Batch {
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
         let (backend, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
         if !current {
-            return Err(Error::superseded(format!("policy {} was changed", claim.unit.policy)));
+            return Err(superseded(claim));
         }
         backends.send_modify(|backends| backends.push(backend));
         Ok(Batch { tx, claim: claim.clone(), run, size, idle: guard.idle() })
@@ -83,11 +84,15 @@ impl Batch {
         Ok(())
     }
 
-    /// Counts the batch and commits.
+    /// Counts the batch and commits; an error that `is_superseded` when the policy was changed meanwhile, or is just being.
     pub(crate) async fn commit(mut self, rows: u64, cutoff: Option<Timestamp>, shape: Option<&str>) -> Result<()> {
-        store::progress(&mut self.tx, self.run, rows, cutoff, shape).await?;
-        self.tx.commit().await?;
-        Ok(())
+        let counted = (self.run, rows);
+        if store::progress(&mut self.tx, &self.claim, counted, cutoff, shape).await? {
+            return Ok(self.tx.commit().await?);
+        }
+        let superseded = superseded(&self.claim);
+        self.roll_back().await;
+        Err(superseded)
     }
 }
 
@@ -135,6 +140,10 @@ pub(crate) fn application_name(node: &str, unit: &Unit) -> String {
         name.pop();
     }
     name
+}
+
+fn superseded(claim: &Claim) -> Error {
+    Error::superseded(format!("policy {} was changed", claim.unit.policy))
 }
 
 fn fenced(claim: &Claim) -> Error {

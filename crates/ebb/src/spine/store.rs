@@ -131,21 +131,23 @@ pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> R
         .await?)
 }
 
+/// Returns whether the policy is what it was, and stays so until the transaction ends.
 pub(crate) async fn progress(
     connection: &mut PgConnection,
-    run: i64,
-    rows: u64,
+    claim: &Claim,
+    (run, rows): (i64, u64),
     cutoff: Option<Timestamp>,
     shape: Option<&str>,
-) -> Result<()> {
-    sql!("progress")
+) -> Result<bool> {
+    Ok(sql!("progress" scalar bool)
         .bind(run)
         .bind(rows as i64)
         .bind(cutoff.map(|cutoff| cutoff.to_sqlx()))
         .bind(shape)
-        .execute(connection)
-        .await?;
-    Ok(())
+        .bind(claim.policy_version)
+        .bind(&claim.unit.policy)
+        .fetch_one(connection)
+        .await?)
 }
 
 /// How a run ended.

@@ -167,9 +167,14 @@ impl Erase {
         Ok(outcome)
     }
 
-    /// What triggers put off to the end of the transaction happens as they know it.
+    /// What comes last in every transaction: what triggers put off to the end happens as they know it, and what policies of their
+    /// own say of the rows that went is still what it was when they were looked at.
     async fn settle(&self, batch: &mut Batch) -> Result<()> {
-        self.compiled.tree.path.settle(batch.connection()).await
+        self.compiled.tree.path.settle(batch.connection()).await?;
+        match store::still_kept(batch.connection(), &self.fences).await? {
+            true => Ok(()),
+            false => Err(kept_otherwise()),
+        }
     }
 
     async fn go_on(&mut self, batch: &mut Batch) -> Result<Outcome> {
@@ -214,7 +219,7 @@ impl Erase {
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         let fences = store::fences(connection, &self.compiled.tree).await?;
         if fences.kept_by != self.fences.kept_by {
-            return Err(Error::superseded("a policy that may keep rows of its subjects was changed"));
+            return Err(kept_otherwise());
         }
         match fences.word == self.fences.word {
             true => Ok(()),
@@ -436,6 +441,10 @@ impl Erase {
 /// Whose data it was, for whoever has the key and the id.
 pub(crate) fn pseudonym(key: &SubjectKey, policy: &str, id: &str) -> crate::audit::Hash {
     key.pseudonym(format!("{policy}\0{id}").as_bytes())
+}
+
+fn kept_otherwise() -> Error {
+    Error::superseded("a policy that may keep rows of its subjects was changed")
 }
 
 /// What no savepoint takes back: the batch is done again, smaller, or when there is somebody to talk to.

@@ -289,8 +289,11 @@ pub(crate) async fn still_about(connection: &mut PgConnection, policy: &str, tab
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Fences {
     pub(crate) word: String,
-    /// The policies that keep rows, as one word.
+    /// The policies that may keep rows, as one word.
     pub(crate) kept_by: String,
+    /// Those over tables of the tree, and their versions.
+    keepers: Vec<String>,
+    versions: Vec<i64>,
     pub(crate) at: Moment,
     /// A partition is on its way out, and nobody sees its rows until it is.
     pub(crate) leaves: bool,
@@ -300,6 +303,12 @@ pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result
     let doomed = tree.nodes.iter().filter(|node| node.doomed);
     let tables: Vec<String> = doomed.map(|node| node.relation.to_string()).collect();
     Ok(sql!("fences" as Fences).bind(tables).fetch_one(connection).await?)
+}
+
+/// Whether the policies that may keep rows are those of these fences, and stay so until the transaction ends.
+pub(crate) async fn still_kept(connection: &mut PgConnection, fences: &Fences) -> Result<bool> {
+    let query = sql!("still_kept" scalar bool).bind(&fences.keepers).bind(&fences.versions).bind(&fences.kept_by);
+    Ok(query.fetch_one(connection).await?)
 }
 
 /// Positions of the subjects whose soft delete has no open deletion, and the deletion of an earlier one that is open.

@@ -146,11 +146,6 @@ pub(crate) async fn withdraw_warnings(connection: &mut PgConnection, policy: &st
     }
 }
 
-/// Whether a policy is still at a version, where it stays until the transaction ends.
-pub(crate) async fn still_at(connection: &mut PgConnection, policy: &str, version: i64) -> Result<bool> {
-    Ok(sql!("still_at" scalar bool).bind(policy).bind(version).fetch_optional(connection).await?.is_some())
-}
-
 /// A deletion as the page behind a link knows it.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct LinkRow {

@@ -1,4 +1,11 @@
--- Counts one batch in its own transaction: $1 run, $2 rows, $3 cutoff, $4 shape. Expects run_pkey.
-UPDATE ebb.run
-SET rows = rows + $2, batches = batches + 1, cutoff = $3, shape = $4
-WHERE id = $1
+-- Counts one batch in its own transaction: $1 run, $2 rows, $3 cutoff, $4 shape. Says, as the last that it asks, whether the policy ($6) still
+-- has the version that the run began with ($5; 0 for units without one): whoever changes it comes before this transaction, which then
+-- comes to nothing, or after it. Expects run_pkey and policy_name. Lock: the policy's row FOR SHARE; one that somebody is changing is not
+-- waited for, because that may be waiting for this batch.
+WITH counted AS (
+    UPDATE ebb.run SET rows = rows + $2, batches = batches + 1, cutoff = $3, shape = $4 WHERE id = $1
+), still AS MATERIALIZED (
+    SELECT FROM ebb.policy WHERE name = $6 AND version = $5 AND kind IN ('expire', 'retain', 'partition', 'resources', 'schedule')
+    FOR SHARE SKIP LOCKED
+)
+SELECT $5 = 0 OR EXISTS (SELECT FROM still)

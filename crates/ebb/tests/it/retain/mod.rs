@@ -14,6 +14,7 @@ mod gates;
 mod late;
 mod life;
 mod mail;
+mod meanwhile;
 mod model;
 mod named;
 mod operators;
