@@ -790,3 +790,31 @@ async fn a_warning_that_is_written_while_its_policy_is_switched_off_is_not_there
     shop.deliver().await;
     assert_eq!(shop.ledger.count(), 0);
 }
+
+#[tokio::test]
+async fn what_is_marked_warned_and_erased_is_on_disk_whatever_a_database_says_of_commits() {
+    for (set, expected) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
+        let shop = Shop::new("").await;
+        shop.ebb
+            .db
+            .execute(&format!(
+                "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = {set}', current_database()); END $$;
+                 CREATE TABLE told (action text, waits text);
+                 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     INSERT INTO public.told VALUES (NEW.action, current_setting('synchronous_commit')); RETURN NULL; END $$;
+                 CREATE TRIGGER tell AFTER INSERT ON ebb.audit FOR EACH ROW EXECUTE FUNCTION tell();
+                 UPDATE users SET deleted_at = now() WHERE id = 7"
+            ))
+            .await;
+        let engine = shop.ebb.another(shop.ebb.db.open()).on("h", shop.ledger.clone());
+        let again = Shop { engine, ..shop };
+        again.run().await;
+        again.pass("61 days").await;
+        again.run_and_deliver().await;
+        again.pass("31 days").await;
+        again.run().await;
+        assert!(!again.there(7).await);
+        let told = "(SELECT DISTINCT action || ' ' || waits AS it FROM told WHERE action IN ('mark', 'warn', 'erase')) t";
+        assert_eq!(again.ebb.list("it", told).await, format!("erase {expected},mark {expected},warn {expected}"));
+    }
+}

@@ -73,10 +73,13 @@ impl Path {
 
 /// For the rest of the transaction: lock waits are short, a bounded set is never looked up by reading a whole table nor by
 /// workers, whose start takes longer than the look.
-/// Commits wait for the disk: what is said to be erased is.
+/// Commits wait for this server's disk whatever is set for it: what is said to be erased is. Whether they wait for others, too, is for
+/// whoever set that to say.
 pub(crate) async fn bound(connection: &mut PgConnection, path: &Path) -> Result<()> {
     let sql = format!(
-        "SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+        "SELECT pg_catalog.set_config('synchronous_commit', 'on', true) \
+         WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off'; \
+         SET LOCAL lock_timeout = {}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
          SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL row_security = off; \
          SET LOCAL search_path = {}",
         LOCK_WAIT.as_millis(),
