@@ -146,7 +146,7 @@ pub(crate) async fn takes_along(
             keeper: keeper.to_owned(),
             keeps,
         };
-        let of_subjects = spills.iter().filter(|(top, ..)| *top == label);
+        let of_subjects = spills.iter().filter(|(top, ..)| *top == table.oid);
         let own = |keeper: &str| subjects.iter().any(|(name, root)| *name == keeper && root.oid == table.oid);
         found.extend(
             of_subjects.map(|(_, relation, keeper)| along(relation, keeper, Keeps::Subjects { own: own(keeper) })),

@@ -30,9 +30,10 @@ pub(super) async fn reads(connection: &mut PgConnection, policy: &str) -> Result
 }
 
 /// (table, what goes along with its rows, whose subjects those are) where no gate can keep it.
-pub(super) async fn spills(connection: &mut PgConnection, tables: &[u32]) -> Result<Vec<(String, String, String)>> {
+pub(super) async fn spills(connection: &mut PgConnection, tables: &[u32]) -> Result<Vec<(u32, String, String)>> {
     let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
-    Ok(sql!("spills" as (String, String, String)).bind(tables).fetch_all(connection).await?)
+    let found = sql!("spills" as (i64, String, String)).bind(tables).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(table, along, policy)| (table as u32, along, policy)).collect())
 }
 
 /// (table, what goes along with its rows by ON DELETE CASCADE), both as whole tables.

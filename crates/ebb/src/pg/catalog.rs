@@ -170,7 +170,8 @@ fn usable(row: &RelationRow, typed: &str) -> Result<Table> {
 
 async fn unknown_table(connection: &mut PgConnection, typed: &str) -> Error {
     let error = Error::config(format!("there is no table {typed}"));
-    let Ok(names) = sql!("relation_names" scalar String).fetch_all(connection).await else { return error };
+    let Ok(found) = sql!("relation_names" as (String, String)).fetch_all(connection).await else { return error };
+    let names: Vec<String> = found.into_iter().map(|(schema, name)| Relation::new(schema, name).label()).collect();
     match nearest(typed, names.iter().map(String::as_str)) {
         Some(name) => error.with_hint(format!("did you mean {name}?")),
         None => error.with_hint("write it as schema.table; names with capitals or dots in double quotes"),

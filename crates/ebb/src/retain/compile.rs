@@ -90,10 +90,10 @@ pub(crate) async fn tree_among(
 ) -> Result<(catalog::Table, Tree)> {
     let table = catalog::table(connection, &policy.table).await?;
     if let Some((_, whole)) = store::partition_of(connection, table.oid).await? {
-        let partition = table.relation.label();
+        let (partition, whole) = (table.relation.label(), whole.label());
         return Err(Error::config(format!("{partition} is a partition of {whole}, which is what others refer to"))
             .with_hint(format!(
-                "table = \"{whole}\"; tenant and tenant_override let some of its subjects have other terms"
+                "table = {whole:?}; tenant and tenant_override let some of its subjects have other terms"
             ))
             .at_key("table"));
     }

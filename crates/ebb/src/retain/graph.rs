@@ -26,7 +26,7 @@ pub(crate) struct GraphTable {
     pub(crate) columns: Vec<GraphColumn>,
     pub(crate) delete_triggers: Vec<String>,
     /// Leaves whose changes are published and whose rows nothing tells apart.
-    pub(crate) nameless: Vec<String>,
+    pub(crate) nameless: Vec<u32>,
     /// Rules that make something else of a deletion or a change.
     pub(crate) rules: Vec<String>,
     /// A trigger may keep a row as it is that is to be changed, or make it so again.
@@ -102,7 +102,8 @@ pub(crate) enum Unserved {
 /// A table that holds rows itself.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphLeaf {
-    pub(crate) label: String,
+    pub(crate) oid: u32,
+    pub(crate) relation: Relation,
     pub(crate) bytes: i64,
     pub(crate) tuples: f64,
     pub(crate) indexes: Vec<GraphIndex>,
@@ -167,9 +168,9 @@ pub(crate) struct ForeignKey {
     /// The server sees to it.
     pub(crate) enforced: bool,
     /// Partitions that lack it although their siblings have it.
-    pub(crate) missing_in: Vec<String>,
+    pub(crate) missing_in: Vec<Relation>,
     /// The one partition that it references, when it is not the whole table.
-    pub(crate) only_partition: Option<String>,
+    pub(crate) only_partition: Option<Relation>,
 }
 
 #[derive(Debug, Clone)]
@@ -318,7 +319,8 @@ pub(crate) async fn read(connection: &mut PgConnection, seeds: &[u32], aside: &[
     for row in store::graph_leaves(connection, &oids).await? {
         if let Some(table) = tables.get_mut(&(row.tab as u32)) {
             table.leaves.push(GraphLeaf {
-                label: row.leaf,
+                oid: row.oid as u32,
+                relation: Relation::new(row.schema, row.name),
                 bytes: row.bytes,
                 tuples: row.tuples,
                 indexes: row.indexes.0,
@@ -354,7 +356,7 @@ impl From<store::TableRow> for GraphTable {
             inherited: row.inherited,
             columns: columns.collect(),
             delete_triggers: row.delete_triggers,
-            nameless: row.nameless,
+            nameless: row.nameless.into_iter().map(|oid| oid as u32).collect(),
             rules: row.rules,
             updates_hindered: row.updates_hindered,
             update_triggers: row.update_triggers,
@@ -367,7 +369,7 @@ impl From<store::TableRow> for GraphTable {
 /// Foreign keys that each partition has for itself become one of the whole table, which remembers who lacks it.
 fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) -> Result<Vec<ForeignKey>> {
     let mut keys: Vec<ForeignKey> = Vec::new();
-    let mut partitions: Vec<Option<Vec<String>>> = Vec::new();
+    let mut partitions: Vec<Option<Vec<i64>>> = Vec::new();
     for row in rows {
         let on_delete = match row.on_delete.as_str() {
             "a" => OnDelete::NoAction,
@@ -394,7 +396,7 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
             temporal: row.temporal,
             enforced: row.enforced,
             missing_in: Vec::new(),
-            only_partition: row.parent_partition,
+            only_partition: row.to_partition.then(|| Relation::new(row.parent_schema, row.parent_name)),
         };
         let Some(leaves) = row.child_leaves else {
             keys.push(key);
@@ -417,7 +419,8 @@ fn whole_tables(tables: &BTreeMap<u32, GraphTable>, rows: Vec<store::KeyRow>) ->
     }
     for (key, with) in keys.iter_mut().zip(partitions).filter_map(|(key, with)| Some((key, with?))) {
         let leaves = tables.get(&key.child).map(|table| table.leaves.as_slice()).unwrap_or_default();
-        key.missing_in = leaves.iter().map(|leaf| leaf.label.clone()).filter(|leaf| !with.contains(leaf)).collect();
+        let lacking = leaves.iter().filter(|leaf| !with.contains(&i64::from(leaf.oid)));
+        key.missing_in = lacking.map(|leaf| leaf.relation.clone()).collect();
     }
     Ok(keys)
 }

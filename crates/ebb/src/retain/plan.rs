@@ -364,24 +364,23 @@ async fn stopped(connection: &mut PgConnection, compiled: &Compiled, ids: &[Stri
 /// Tables that look as if they shared the subjects' ids without a foreign key.
 async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &Shape) -> Result<Vec<Finding>> {
     let table = super::work::table(connection, policy).await?;
-    let found = store::suspects(connection, table.oid, known).await?;
-    let stay = |suspect: &str| match known.tables.iter().any(|known| known.table == suspect) {
-        true => "rows that only it leads to stay",
-        false => "its rows stay",
-    };
-    Ok(found
-        .into_iter()
-        .map(|(suspect, column)| Finding {
-            refuses: false,
-            message: format!(
-                "its column {column} looks like an id of {}, and no foreign key says so: {}",
-                table.relation.label(),
-                stay(&suspect)
-            ),
-            fix: Some(format!(
-                "if they belong to a subject: children = [{{ table = {suspect:?}, column = {column:?}, references = …, action = … }}]"
-            )),
-            table: suspect,
-        })
-        .collect())
+    let mut findings = Vec::new();
+    for suspect in store::suspects(connection, table.oid).await? {
+        let (child, column) = (suspect.table(), &suspect.column_name);
+        let in_tree = known.tables.iter().any(|known| known.table == child);
+        let leads = known.edges.iter().any(|edge| edge.table == child && edge.columns.contains(column));
+        if leads || (in_tree && suspect.shares_key) {
+            continue;
+        }
+        let stay = if in_tree { "rows that only it leads to stay" } else { "its rows stay" };
+        let message = format!(
+            "its column {column} looks like an id of {}, and no foreign key says so: {stay}",
+            table.relation.label()
+        );
+        let fix = format!(
+            "if they belong to a subject: children = [{{ table = {child:?}, column = {column:?}, references = …, action = … }}]"
+        );
+        findings.push(Finding { refuses: false, table: child, message, fix: Some(fix) });
+    }
+    Ok(findings)
 }

@@ -59,3 +59,15 @@ fn no_statement_is_prepared_under_a_name() {
     }
     assert!(named.is_empty(), "{named:#?}");
 }
+
+/// A label has quotes where SQL needs them: `ebb.relation_label`, or schema and name apart and [`ebb::pg::Relation`].
+#[test]
+fn no_query_makes_a_label_by_hand() {
+    let mut files = sources("sql");
+    let by_hand = |sql: &str| {
+        let dense: String = sql.chars().filter(|c| !c.is_whitespace()).collect();
+        dense.contains("||'.'||")
+    };
+    files.retain(|file| by_hand(&std::fs::read_to_string(file).unwrap()));
+    assert!(files.is_empty(), "{files:#?}");
+}

@@ -16,10 +16,7 @@ WITH RECURSIVE keys AS MATERIALIZED (
     UNION
     SELECT down.top, keys.child FROM down JOIN keys ON keys.parent = down.oid
 ), named AS (
-    SELECT down.top, down.oid, n.nspname || '.' || c.relname AS label
-    FROM down
-    JOIN pg_catalog.pg_class c ON c.oid = down.oid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    SELECT down.top, down.oid, ebb.relation_label(down.oid) AS label FROM down
 ), cascades AS (
     -- Partitions that each have the same key for themselves are one.
     SELECT DISTINCT child.top, child.label, parent.label AS parent,
@@ -59,7 +56,7 @@ WITH RECURSIVE keys AS MATERIALIZED (
     FROM safe
     JOIN single ON single.top = safe.top AND single.policy = safe.policy AND single.parent = safe.label
 )
-SELECT found.of AS top, found.label AS relation, found.policy
+SELECT found.top::int8, found.label AS relation, found.policy
 FROM found
 WHERE CASE WHEN found.label = found.of
            THEN EXISTS (SELECT FROM cascades c WHERE c.top = found.top AND c.label = found.of)

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
+use crate::pg::Relation;
 use crate::retain::graph::{GraphIndex, WrittenTrigger};
 use crate::{Result, sql};
 
@@ -22,7 +23,8 @@ pub(crate) struct TableRow {
     pub(crate) fixed: Vec<bool>,
     pub(crate) in_keys: Vec<i32>,
     pub(crate) delete_triggers: Vec<String>,
-    pub(crate) nameless: Vec<String>,
+    /// Of leaves.
+    pub(crate) nameless: Vec<i64>,
     pub(crate) rules: Vec<String>,
     pub(crate) updates_hindered: bool,
     pub(crate) update_triggers: Vec<String>,
@@ -34,8 +36,11 @@ pub(crate) struct KeyRow {
     pub(crate) name: String,
     pub(crate) child: i64,
     pub(crate) parent: i64,
-    pub(crate) child_leaves: Option<Vec<String>>,
-    pub(crate) parent_partition: Option<String>,
+    pub(crate) child_leaves: Option<Vec<i64>>,
+    /// What it refers to is one partition, of this name.
+    pub(crate) to_partition: bool,
+    pub(crate) parent_schema: String,
+    pub(crate) parent_name: String,
     pub(crate) on_delete: String,
     pub(crate) deferrable: bool,
     pub(crate) full: bool,
@@ -51,7 +56,9 @@ pub(crate) struct KeyRow {
 #[derive(sqlx::FromRow)]
 pub(crate) struct LeafRow {
     pub(crate) tab: i64,
-    pub(crate) leaf: String,
+    pub(crate) oid: i64,
+    pub(crate) schema: String,
+    pub(crate) name: String,
     pub(crate) bytes: i64,
     pub(crate) tuples: f64,
     pub(crate) indexes: Json<Vec<GraphIndex>>,
@@ -78,9 +85,10 @@ pub(crate) async fn graph_aside(connection: &mut PgConnection) -> Result<Vec<(u3
 }
 
 /// The whole table that a partition belongs to, and its name.
-pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<(u32, String)>> {
-    let found = sql!("partition_of" as (i64, String)).bind(i64::from(table)).fetch_optional(connection).await?;
-    Ok(found.map(|(oid, name)| (oid as u32, name)))
+pub(crate) async fn partition_of(connection: &mut PgConnection, table: u32) -> Result<Option<(u32, Relation)>> {
+    let query = sql!("partition_of" as (i64, String, String)).bind(i64::from(table));
+    let found = query.fetch_optional(connection).await?;
+    Ok(found.map(|(oid, schema, name)| (oid as u32, Relation::new(schema, name))))
 }
 
 /// Of two tables the one whose rows are all rows of the other; none where they share none.

@@ -38,8 +38,9 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
-use super::tree::{Shape, Tree};
+use super::tree::Tree;
 use crate::audit::{Hash, Moment};
+use crate::pg::Relation;
 use crate::{Result, sql};
 
 /// Why a deletion waits whose row somebody else deleted: there is nobody to warn, and it ends when it is due.
@@ -433,13 +434,25 @@ pub(crate) async fn due_ids(connection: &mut PgConnection, policy: &str, limit: 
     Ok(sql!("due_ids" scalar String).bind(policy).bind(limit as i64).fetch_all(connection).await?)
 }
 
-/// Columns that look like ids of the root, and through which its tree does not lead.
-pub(crate) async fn suspects(connection: &mut PgConnection, root: u32, known: &Shape) -> Result<Vec<(String, String)>> {
-    let tables: Vec<&str> = known.tables.iter().map(|table| table.table.as_str()).collect();
-    let columns = known.edges.iter().flat_map(|edge| edge.columns.iter().map(|name| (edge.table.as_str(), name)));
-    let (of, columns): (Vec<&str>, Vec<&String>) = columns.unzip();
-    let query = sql!("suspects" as (String, String)).bind(i64::from(root)).bind(tables).bind(of).bind(columns);
-    Ok(query.fetch_all(connection).await?)
+/// A column that looks like an id of the root.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Suspect {
+    schema: String,
+    name: String,
+    pub(crate) column_name: String,
+    /// It does only because its table has the same primary key, and a name that begins with the root's.
+    pub(crate) shares_key: bool,
+}
+
+impl Suspect {
+    pub(crate) fn table(&self) -> String {
+        Relation::new(&self.schema, &self.name).label()
+    }
+}
+
+/// Columns that look like ids of the root, whether its tree leads through them or not.
+pub(crate) async fn suspects(connection: &mut PgConnection, root: u32) -> Result<Vec<Suspect>> {
+    Ok(sql!("suspects" as Suspect).bind(i64::from(root)).fetch_all(connection).await?)
 }
 
 /// Policies with subjects that are stuck, of a tenant or of all: how many, and the last error.

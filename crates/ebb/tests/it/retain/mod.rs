@@ -20,6 +20,7 @@ mod named;
 mod operators;
 mod own_terms;
 mod pair;
+mod quoted;
 mod refusal;
 mod replay;
 mod review;

@@ -5,11 +5,8 @@ SELECT c.conname::text AS name,
        COALESCE(pg_catalog.pg_partition_root(c.confrelid)::oid, c.confrelid)::int8 AS parent,
        -- The leaves of the one partition that has it, or of a partition of partitions.
        CASE WHEN cc.relispartition THEN ARRAY(
-           SELECT ln.nspname || '.' || lc.relname FROM pg_catalog.pg_partition_tree(cc.oid) AS leaf
-           JOIN pg_catalog.pg_class lc ON lc.oid = leaf.relid
-           JOIN pg_catalog.pg_namespace ln ON ln.oid = lc.relnamespace
-           WHERE leaf.isleaf) END AS child_leaves,
-       CASE WHEN pc.relispartition THEN pn.nspname || '.' || pc.relname END AS parent_partition,
+           SELECT leaf.relid::oid::int8 FROM pg_catalog.pg_partition_tree(cc.oid) AS leaf WHERE leaf.isleaf) END AS child_leaves,
+       pc.relispartition AS to_partition, pn.nspname::text AS parent_schema, pc.relname::text AS parent_name,
        c.confdeltype::text AS on_delete,
        c.condeferrable AS deferrable,
        c.confmatchtype = 'f' AS full,

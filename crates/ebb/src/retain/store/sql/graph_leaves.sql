@@ -1,6 +1,6 @@
 -- The leaves that hold the rows of the tables $1, with their size now and every usable B-tree: its columns in order and the
 -- collations that are not the database's own, whether it is unique or the primary key, and its predicate. Expects pg_index (indrelid); read only.
-SELECT t.oid::int8 AS tab, n.nspname || '.' || c.relname AS leaf, pg_catalog.pg_relation_size(c.oid) AS bytes,
+SELECT t.oid::int8 AS tab, c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, pg_catalog.pg_relation_size(c.oid) AS bytes,
        c.reltuples::float8 AS tuples,
        COALESCE((SELECT jsonb_agg(jsonb_build_object(
            'columns', ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (num, at)
@@ -25,4 +25,4 @@ JOIN LATERAL (
 ) leaves ON true
 JOIN pg_catalog.pg_class c ON c.oid = leaves.relid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-ORDER BY 1, 2
+ORDER BY 1, 3, 4

@@ -103,7 +103,7 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name,
                AND (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)))
              ORDER BY 1) AS delete_triggers,
        -- Leaves of which changes are published, and which say by nothing which row it is: none of theirs goes or changes.
-       ARRAY(SELECT ln.nspname || '.' || l.relname FROM pg_catalog.pg_class l JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
+       ARRAY(SELECT l.oid::int8 FROM pg_catalog.pg_class l
              WHERE (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) AND l.relkind = 'r' AND l.relpersistence = 'p'
                AND (l.relreplident = 'n' OR l.relreplident = 'd'
                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = l.oid AND i.indisprimary AND i.indimmediate))

@@ -2,7 +2,6 @@
 -- deletion_open, hold_active. Read only.
 SELECT r.relation FROM ebb.retain r
 WHERE r.policy = $1 AND r.subjects AND r.relation <> $2
-  AND EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-              WHERE n.nspname || '.' || c.relname = r.relation)
+  AND ebb.table_named(r.relation) IS NOT NULL
   AND (EXISTS (SELECT FROM ebb.deletion d WHERE d.policy = r.policy AND d.state IN ('pending', 'warned', 'erasing', 'failed'))
        OR EXISTS (SELECT FROM ebb.hold h WHERE h.policy = r.policy AND h.lifted_at IS NULL))

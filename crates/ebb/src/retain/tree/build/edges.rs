@@ -3,7 +3,7 @@
 
 use super::{Builder, Edge, EdgeAction, Finding, Wishes, idents, same};
 use crate::Result;
-use crate::pg::{Ident, Operators};
+use crate::pg::{Ident, Operators, Relation};
 use crate::policy::{Child, ChildAction, Unnamed};
 use crate::retain::graph::{Collation, ForeignKey, Graph, GraphTable, OnDelete, Unserved};
 
@@ -129,17 +129,19 @@ impl<'a> Builder<'a> {
                 _ => name.to_string(),
             });
         let ordered = ordered.collect::<Vec<_>>().join(", ");
-        let missing = table.unindexed(&columns).into_iter().map(|(leaf, why)| (leaf.label.clone(), why));
-        let missing: Vec<(String, Unserved)> = missing.collect();
+        let missing = table.unindexed(&columns).into_iter().map(|(leaf, why)| (leaf.relation.clone(), why));
+        let missing: Vec<(Relation, Unserved)> = missing.collect();
         let relation = table.relation.clone();
-        let soon: Vec<String> = table.soon_unindexed(&columns).into_iter().map(|leaf| leaf.label.clone()).collect();
-        for leaf in soon {
+        let soon: Vec<Relation> =
+            table.soon_unindexed(&columns).into_iter().map(|leaf| leaf.relation.clone()).collect();
+        for on in soon {
+            let leaf = on.label();
             let message = format!("{leaf} has no index on {list}; when it has grown, the policy stops for lack of one");
-            let on = if leaf == relation.label() { relation.to_string() } else { leaf };
             let fix = Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({ordered})"));
             self.findings.push(Finding { refuses: false, table: relation.label(), message, fix });
         }
-        for (leaf, why) in missing {
+        for (on, why) in missing {
+            let leaf = on.label();
             let why = match why {
                 Unserved::Partial(predicate) => format!("only part of {leaf} is in an index on {list} ({predicate})"),
                 Unserved::Collation => format!(
@@ -147,7 +149,6 @@ impl<'a> Builder<'a> {
                 ),
                 Unserved::None => format!("{leaf} has no index on {list}, and every batch would read all of it"),
             };
-            let on = if leaf == relation.label() { relation.to_string() } else { leaf };
             self.refuse(&relation, why, Some(format!("CREATE INDEX CONCURRENTLY ON {on} ({ordered})")));
         }
         Ok(())
@@ -158,7 +159,7 @@ impl<'a> Builder<'a> {
         let columns = edge.child_columns.iter().map(Ident::as_str).collect::<Vec<_>>().join(", ");
         let parent = self.table(self.nodes[edge.parent])?.relation.clone();
         let table = self.table(table)?;
-        let (relation, large) = (table.relation.clone(), table.large().map(|leaf| leaf.label.clone()));
+        let (relation, large) = (table.relation.clone(), table.large().map(|leaf| leaf.relation.label()));
         for leaf in large.collect::<Vec<_>>() {
             let message = format!(
                 "{columns} is of another type than what it refers to: both are compared as {cast}, no index of {leaf} serves, and \
@@ -189,7 +190,7 @@ impl<'a> Builder<'a> {
         let child = self.table(key.child)?.relation.clone();
         let named = self.named(key);
         if let Some(partition) = &key.only_partition {
-            let message = format!("foreign key {} refers to the one partition {partition}", key.name);
+            let message = format!("foreign key {} refers to the one partition {}", key.name, partition.label());
             self.refuse(&child, message, Some("let it refer to the whole table".into()));
         }
         if self.declared(key) {
@@ -212,7 +213,7 @@ impl<'a> Builder<'a> {
             self.findings.push(Finding { refuses: false, table: child.label(), message, fix: Some(fix) });
         }
         if !key.missing_in.is_empty() {
-            let lacking = key.missing_in.join(", ");
+            let lacking = key.missing_in.iter().map(Relation::label).collect::<Vec<_>>().join(", ");
             let message =
                 format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
             let fix = "add it there, or name the whole table in children, with references";

@@ -246,7 +246,8 @@ impl<'a> Builder<'a> {
             let fix = format!("DROP RULE {} ON {relation}; a trigger can do the same", Ident::new(rule));
             self.refuse(&relation, message, Some(fix));
         }
-        for leaf in table.nameless.iter().filter(|_| touched) {
+        let nameless = table.leaves.iter().filter(|leaf| touched && table.nameless.contains(&leaf.oid));
+        for leaf in nameless.map(|leaf| leaf.relation.label()) {
             let message = format!(
                 "changes of {leaf} are published, and it has no replica identity: the server lets no row of it go or change"
             );
