@@ -40,7 +40,10 @@ pub(super) async fn rights(
     }
     let tables = policies.iter().map(|policy| policy.table.as_str());
     let tables: Vec<&str> = tables.chain(subjects.iter().map(|policy| policy.table.as_str())).collect();
-    findings.extend(store::open_schemas(&mut tx, &tables).await?.iter().map(|schema| anybody_creates(schema)));
+    let named = catalog::named(&mut tx, tables.iter().copied()).await?;
+    let found = tables.iter().filter_map(|table| named.find(table).ok().flatten());
+    let schemas: Vec<String> = found.map(|table| table.relation.schema.as_str().to_owned()).collect();
+    findings.extend(store::open_schemas(&mut tx, &schemas).await?.iter().map(|schema| anybody_creates(schema)));
     tx.rollback().await?;
     let mut found = Vec::new();
     for policy in policies {

@@ -23,8 +23,8 @@ pub(super) async fn newest_migration(connection: &mut PgConnection) -> Result<Op
     Ok(sql!("newest_migration" as (i32, String)).fetch_optional(connection).await?)
 }
 
-pub(super) async fn open_schemas(connection: &mut PgConnection, tables: &[&str]) -> Result<Vec<String>> {
-    Ok(sql!("open_schemas" scalar String).bind(tables).fetch_all(connection).await?)
+pub(super) async fn open_schemas(connection: &mut PgConnection, schemas: &[String]) -> Result<Vec<String>> {
+    Ok(sql!("open_schemas" scalar String).bind(schemas).fetch_all(connection).await?)
 }
 
 pub(super) async fn clock(connection: &mut PgConnection) -> Result<Moment> {

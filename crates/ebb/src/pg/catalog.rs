@@ -102,31 +102,38 @@ impl Named {
     pub(crate) fn find(&self, typed: &str) -> Result<Option<Table>> {
         // The first reading that names something wins: exactly as typed before folded to lower case.
         for (schema, name) in readings(typed)? {
-            let rows = self.0.get(&name).into_iter().flatten();
-            let mut hits: Vec<&RelationRow> =
-                rows.filter(|row| schema.as_ref().is_none_or(|schema| row.schema == *schema)).collect();
-            if schema.is_none() && hits.iter().any(|row| row.schema == "public") {
-                hits.retain(|row| row.schema == "public");
-            }
-            match hits.as_slice() {
-                [] => continue,
-                [row] => return usable(row, typed).map(Some),
-                several => {
-                    let found: Vec<String> =
-                        several.iter().map(|row| Relation::new(&row.schema, &row.name).label()).collect();
-                    return Err(Error::config(format!("table {typed} could be any of {}", found.join(", ")))
-                        .with_hint("write it with its schema"));
-                }
+            let schema = schema.as_deref().unwrap_or("public");
+            let mut rows = self.0.get(&name).into_iter().flatten();
+            if let Some(row) = rows.find(|row| row.schema == schema) {
+                return usable(row, typed).map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// Tables of that name in other schemas than the one that is meant where none is named.
+    fn elsewhere(&self, typed: &str) -> Vec<String> {
+        let unnamed = readings(typed).unwrap_or_default().into_iter().filter(|(schema, _)| schema.is_none());
+        let rows = unnamed.filter_map(|(_, name)| self.0.get(&name)).flatten();
+        let found: BTreeSet<String> =
+            rows.filter_map(|row| usable(row, typed).ok()).map(|table| table.relation.label()).collect();
+        Vec::from_iter(found)
     }
 
     /// The same, with what may have been meant where there is none.
     pub(crate) async fn table(&self, connection: &mut PgConnection, typed: &str) -> Result<Table> {
         match self.find(typed)? {
             Some(table) => Ok(table),
-            None => Err(unknown_table(connection, typed).await),
+            None => Err(match self.elsewhere(typed).as_slice() {
+                [] => unknown_table(connection, typed).await,
+                found => {
+                    let error = Error::config(format!("there is no table {typed} in schema public"));
+                    error.with_hint(match found {
+                        [one] => format!("write {one}"),
+                        several => format!("write which: {}", several.join(", ")),
+                    })
+                }
+            }),
         }
     }
 
@@ -140,8 +147,8 @@ impl Named {
     }
 }
 
-/// Finds the table that was typed. `a.b`, `"a"."b"`, mixed case and dots inside names all work as long as exactly one
-/// existing table is meant.
+/// Finds the table that was typed. `a.b`, `"a"."b"`, mixed case and dots inside names all work; without a schema it is one of
+/// `public`, whatever others there are or will be.
 pub async fn table(connection: &mut PgConnection, typed: &str) -> Result<Table> {
     let named = named(connection, [typed]).await?;
     named.table(connection, typed).await

@@ -66,7 +66,7 @@ async fn what_is_no_table_is_refused_by_what_it_is() {
         ("ebb.run", "one of Ebb's own tables"),
         ("ebb.audit", "one of Ebb's own tables"),
         ("pg_catalog.pg_class", "is a system catalog"),
-        ("pg_class", "is a system catalog"),
+        ("pg_class", "there is no table pg_class"),
         ("information_schema.sql_features", "is a system catalog"),
         ("information_schema.tables", "is a view"),
         ("fleeting", "there is no table"),

@@ -1,6 +1,6 @@
 //! Names that need quoting simply work, in every place where a name goes.
 
-use crate::harness::{Ebb, succeeded};
+use crate::harness::{Ebb, run_once, succeeded};
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -92,8 +92,8 @@ async fn a_name_may_be_typed_as_people_type_it() {
         ("My.Table", "At"),
         ("public.My.Table", "At"),
         ("\"My.Table\"", "At"),
-        ("t2", "at"),
         ("s.t2", "at"),
+        ("S.T2", "at"),
     ] {
         let config = format!("[[expire]]\nname = \"t\"\ntable = {}\ncolumn = {}", toml(table), toml(column));
         ebb.try_apply(&config).await.unwrap_or_else(|error| panic!("{table}: {error}"));
@@ -102,8 +102,57 @@ async fn a_name_may_be_typed_as_people_type_it() {
     ebb.db.execute("CREATE TABLE \"T\" (id int, other int)").await;
     let error = ebb.try_apply("[[expire]]\nname = \"t\"\ntable = \"T\"\ncolumn = \"at\"").await.unwrap_err();
     assert!(error.to_string().contains("public.\"T\" has no column at"), "{error}");
-    // Two schemas and none of them public: it must be said which.
-    ebb.db.execute("CREATE SCHEMA r; CREATE TABLE r.t2 (id int, at timestamptz)").await;
-    let error = ebb.try_apply("[[expire]]\nname = \"t\"\ntable = \"t2\"\ncolumn = \"at\"").await.unwrap_err();
-    assert!(error.to_string().contains("could be any of"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_without_a_schema_means_public_and_nothing_else() {
+    let ebb = Ebb::with(
+        "CREATE SCHEMA app; CREATE TABLE app.events (id int PRIMARY KEY, at timestamptz);
+         CREATE SCHEMA \"Old\"; CREATE TABLE public.logs (id int PRIMARY KEY, at timestamptz);
+         INSERT INTO public.logs VALUES (1, now() - interval '1 day')",
+    )
+    .await;
+    let refused = |error: ebb::Error| (error.to_string(), error.hint().unwrap_or_default().to_owned());
+    let expire = |table: &str| format!("[[expire]]\nname = \"t\"\ntable = {}\ncolumn = \"at\"\n", toml(table));
+    for typed in ["events", "Events", "\"events\""] {
+        let (said, hint) = refused(ebb.try_apply(&expire(typed)).await.unwrap_err());
+        assert_eq!(
+            (said.as_str(), hint.as_str()),
+            (&*format!("policy t: there is no table {typed} in schema public"), "write app.events")
+        );
+    }
+    ebb.db.execute("CREATE TABLE \"Old\".events (id int)").await;
+    let (_, hint) = refused(ebb.try_apply(&expire("events")).await.unwrap_err());
+    assert_eq!(hint, "write which: \"Old\".events, app.events");
+    ebb.apply(&expire("app.events")).await;
+
+    // A child of a tree, and a command.
+    ebb.db
+        .execute("CREATE TABLE users (id int PRIMARY KEY, deleted_at timestamptz); CREATE TABLE app.notes (owner int)")
+        .await;
+    let child = "children = [{ table = \"notes\", column = \"owner\", references = \"id\", action = \"delete\" }]";
+    let users = format!(
+        "[[retain]]\nname = \"users\"\ntable = \"users\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"\n{child}"
+    );
+    let (said, hint) = refused(ebb.try_apply(&users).await.unwrap_err());
+    assert!(said.ends_with("there is no table notes in schema public") && hint == "write app.notes", "{said} / {hint}");
+    for (typed, found) in [
+        ("events", "none"),
+        ("logs", "logs"),
+        ("LOGS", "logs"),
+        ("app.events", "app.events"),
+        ("Old.events", "\"Old\".events"),
+    ] {
+        let asked = format!("SELECT COALESCE(ebb.policy_table('{typed}')::regclass::text, 'none')");
+        assert_eq!(ebb.db.scalar::<String>(&asked).await, found, "{typed}");
+    }
+
+    // It goes elsewhere, and the policy does not follow it there by itself.
+    ebb.apply(&expire("logs")).await;
+    ebb.db.execute("ALTER TABLE public.logs SET SCHEMA \"Old\"").await;
+    let stopped = run_once(&ebb.engine, &["t"]).await.unwrap_err();
+    assert!(stopped.to_string().contains("no active policy is called t"), "{stopped}");
+    assert_eq!(ebb.list("id", "\"Old\".logs").await, "1");
+    let why: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 't'").await;
+    assert!(why.contains("there is no table logs in schema public"), "{why}");
 }
