@@ -18,3 +18,32 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          JOIN pg_namespace n ON n.nspname = CASE cardinality(i.part) WHEN 1 THEN 'public' ELSE i.part[1] END
          JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = i.part[cardinality(i.part)] AND c.relkind IN ('r', 'p')))
 $$;
+
+-- What a policy was about when somebody applied it last: the table as the policy names it, its number, and the numbers of the columns that
+-- decide about rows. Numbers count where they were given (ebb.home()).
+CREATE TABLE ebb.anchor (
+    kind            text        NOT NULL,
+    policy          text        NOT NULL,
+    typed           text        NOT NULL,
+    relid           oid         NOT NULL,
+    columns         jsonb       NOT NULL,                    -- name: number
+    home            text        NOT NULL DEFAULT ebb.home(),
+    PRIMARY KEY (kind, policy)
+);
+
+-- Policies of before are taken as they are now.
+INSERT INTO ebb.anchor (kind, policy, typed, relid, columns)
+SELECT p.kind, p.name, p.spec ->> 'table', t.oid,
+       (SELECT COALESCE(jsonb_object_agg(a.attname, a.attnum), '{}')
+        FROM unnest(ARRAY[p.spec ->> 'column', p.spec ->> 'deleted_at', p.spec ->> 'tenant']) AS named (name)
+        CROSS JOIN LATERAL (SELECT a.attname, a.attnum FROM pg_catalog.pg_attribute a
+                            WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname IN (named.name, lower(named.name))
+                            ORDER BY a.attname <> named.name LIMIT 1) AS a)
+FROM ebb.policy p
+LEFT JOIN ebb.retain r ON p.kind = 'retain' AND r.policy = p.name
+CROSS JOIN LATERAL (SELECT COALESCE(ebb.table_named(r.relation), ebb.policy_table(p.spec ->> 'table')) AS oid) AS t
+WHERE p.kind IN ('expire', 'retain') AND t.oid IS NOT NULL;
+
+-- A hold reaches into tables, whatever they are called by now.
+ALTER TABLE ebb.reach ADD COLUMN relid oid, ADD COLUMN home text NOT NULL DEFAULT ebb.home();
+UPDATE ebb.reach r SET relid = ebb.table_named(r.relation);

@@ -95,7 +95,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         sandboxes(context, &wanted, &args).await?;
         // What is derived from the policies is brought up to date all the same, for instance after an upgrade.
         let by = context.by(args.by.as_deref());
-        context.engine.apply_with(&wanted, args.force, &by, &Consent::default()).await?;
+        let consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
+        context.engine.apply_with(&wanted, args.force, &by, &consent).await?;
         return Ok(Outcome::Done);
     }
     if !args.yes && confirm::can_ask() && !confirm::ask("apply?")? {
@@ -107,11 +108,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let mut consent = Consent { confirmed: args.yes, reason: args.reason.clone() };
     let by = context.by(args.by.as_deref());
     let applied = match context.engine.apply_with(&wanted, args.force, &by, &consent).await {
-        // What the change would make due is said now; whoever can be asked is asked.
+        // What the change would make due is said now, and what else --yes lets pass; whoever can be asked is asked.
         Err(error)
             if error.is_refused()
                 && !consent.confirmed
-                && error.to_string().contains("would be due")
+                && error.hint().is_some_and(|hint| hint.contains("--yes"))
                 && confirm::can_ask() =>
         {
             if !confirm::ask(&format!("{error}; go on?"))? {

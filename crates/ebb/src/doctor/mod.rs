@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::PgConnection;
 
+use crate::policy::anchor;
 use crate::policy::store::{Put, Source};
 use crate::policy::{self, Expire, Policy, Retain, Stored, Wanted};
 use crate::{Engine, Error, Result, pg, retain};
@@ -244,6 +245,7 @@ impl Engine {
     }
 
     async fn may_start(&self, connection: &mut PgConnection, policy: &Policy) -> Result<()> {
+        anchor::holds(connection, policy).await?;
         self.check(connection, policy, None).await?;
         match policy {
             Policy::Retain(retain) => retain::would_start(connection, retain).await,

@@ -94,7 +94,7 @@ pub(super) async fn subjects(
         );
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }
-    for below in retain::below_floors(&mut tx, &now).await? {
+    for below in retain::below_floors(&mut tx, &now, installed).await? {
         let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
         findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
     }

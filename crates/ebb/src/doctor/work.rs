@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 use super::{Action, Finding, Fix, Severity};
 use crate::audit::{self, BlockerKind, Destination, Moment, SubjectKey};
 use crate::plan::{interval, words};
+use crate::policy::anchor::{self, Moved};
 use crate::policy::{Stored, Term};
 use crate::status::{self, PolicyRow, UnitRow, since};
 use crate::{Engine, Result, retain};
@@ -24,7 +25,10 @@ const PUBLISHED_WITHIN: Term = Term::seconds(60);
 pub(super) async fn stopped(engine: &Engine, stored: &[Stored]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for stored in stored.iter().filter(|stored| stored.enabled) {
-        let Some(reason) = &stored.stopped else { continue };
+        let Some(reason) = &stored.stopped else {
+            findings.extend(will_stop(engine, stored).await?);
+            continue;
+        };
         let finding = Finding::fail("stopped", Some(&stored.name), format!("stopped: {reason}"));
         findings.push(match engine.would_run(stored).await {
             Err(error) if error.is_unavailable() => return Err(error),
@@ -43,6 +47,19 @@ pub(super) async fn stopped(engine: &Engine, stored: &[Stored]) -> Result<Vec<Fi
         findings.push(Finding::ok("stopped", "no policy has been stopped"));
     }
     Ok(findings)
+}
+
+/// A policy that the next run stops: its columns are others than when it was applied.
+async fn will_stop(engine: &Engine, stored: &Stored) -> Result<Option<Finding>> {
+    let Ok(policy) = stored.policy() else { return Ok(None) };
+    let mut tx = engine.database().read().await?;
+    let moved = anchor::moved(&mut tx, &policy).await?;
+    tx.rollback().await?;
+    let finding = |moved: Moved| {
+        Finding::fail("stopped", Some(&stored.name), format!("the next run stops: {moved}"))
+            .fix(Fix::advice(Moved::FIX))
+    };
+    Ok(moved.map(finding))
 }
 
 /// Brakes and pauses: somebody is asked, or has said no.

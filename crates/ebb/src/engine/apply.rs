@@ -5,6 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::Engine;
+use crate::policy::anchor;
 use crate::policy::{self, Change, Kind, Policy, Resources, Spec, Stored, Wanted};
 use crate::retain::{self, Approval, Asked, Consent, MadeDue, TreeChange, Trees};
 use crate::{Error, Result, gate, pg, resources, schedule};
@@ -60,6 +61,10 @@ impl Engine {
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
         gate::none_takes_along(&mut tx, &stored, None).await?;
+        gate::none_strayed(&mut tx).await?;
+        for want in wanted {
+            anchor::put(&mut tx, &want.policy).await?;
+        }
         tx.commit().await?;
         Ok(changes)
     }
@@ -212,6 +217,10 @@ impl Engine {
         gate::follow(&mut tx, &stored).await?;
         gate::none_takes_along(&mut tx, &stored, Some(name)).await?;
         let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
+        if changed.enabled() {
+            gate::none_strayed(&mut tx).await?;
+            anchor::put(&mut tx, &changed).await?;
+        }
         let policy = policy::store::find(&mut tx, name).await?;
         match rehearse {
             true => tx.rollback().await?,

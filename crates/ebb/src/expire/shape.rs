@@ -50,7 +50,7 @@ pub(crate) async fn choose(
     pages: u64,
 ) -> Result<Shape> {
     let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
-    let index = catalog::column_index(connection, leaf, &column).await?;
+    let index = catalog::column_index(connection, leaf, &column.name).await?;
     let Some(name) = index.index_name.clone() else {
         refuse_long_scan(policy, target, pages)?;
         return Ok(Shape::Physical { why: format!("no index starts with {}", column.name) });

@@ -14,6 +14,7 @@ use crate::audit::{self, SubjectKey};
 use crate::gate;
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
+use crate::policy::anchor;
 use crate::policy::{AuditDetail, Cadence, Expire, Mode, Stored, human};
 use crate::spine::unit::Unit;
 use crate::spine::work::{Prepared, Status, Summary, Work};
@@ -55,6 +56,7 @@ impl ExpireWork {
         let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
         let policy = self.policy();
         if let Some(stored) = &self.shared.stored {
+            anchor::holds(connection, &stored.policy()?).await?;
             gate::takes_nothing_along(connection, stored, table.oid).await?;
         }
         let key = self.shared.subject_key.clone();

@@ -14,6 +14,7 @@ use sqlx::PgConnection;
 use crate::pg::catalog::{self, Table};
 use crate::pg::{Ident, Relation};
 use crate::policy::{Policy, Stored};
+use crate::words::plural;
 use crate::{Error, Result};
 
 /// How a condition names the row it is about.
@@ -141,7 +142,9 @@ async fn open(connection: &mut PgConnection, wanted: &BTreeMap<String, Vec<Strin
 pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &BTreeMap<String, Reach>) -> Result<()> {
     let known = store::reach(connection, policy).await?;
     let gone: Vec<String> = known.keys().filter(|relation| !wanted.contains_key(*relation)).cloned().collect();
-    let changed = wanted.iter().filter(|(relation, now)| known.get(*relation) != Some(now));
+    let changed = wanted.iter().filter(|(relation, now)| {
+        known.get(*relation).is_none_or(|(before, same_table)| before != *now || !same_table)
+    });
     let changed: BTreeMap<&String, &Reach> = changed.collect();
     if gone.is_empty() && changed.is_empty() {
         return Ok(());
@@ -152,6 +155,24 @@ pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &
         store::put_reach(connection, policy, relation, reach).await?;
     }
     Ok(())
+}
+
+/// Refuses to go on while holds in force reach into a table by a name that it does not have any more: no gate would know it.
+pub(crate) async fn none_strayed(connection: &mut PgConnection) -> Result<()> {
+    let Some(store::Strayed { policy, holds, relation, label, is_root }) = store::strayed(connection).await? else {
+        return Ok(());
+    };
+    let (what, hint) = match is_root {
+        true => {
+            (format!("its table {relation} is"), format!("first apply it with table = {label:?}, under its own name"))
+        }
+        false => (
+            format!("{relation}, which has rows of its subjects, is"),
+            "first apply it as well, in a file that has it".to_owned(),
+        ),
+    };
+    let holds = plural(holds, "hold");
+    Err(Error::refused(format!("policy {policy} has {holds}, and {what} {label} now")).with_hint(hint))
 }
 
 /// Whether a table that is about to go as a whole has a row that a hold keeps.

@@ -71,9 +71,25 @@ pub(super) async fn bind(connection: &mut PgConnection, policies: &[String]) -> 
     Ok(())
 }
 
-pub(super) async fn reach(connection: &mut PgConnection, policy: &str) -> Result<BTreeMap<String, Reach>> {
-    let found = sql!("reach" as (String, Vec<String>, Vec<String>)).bind(policy).fetch_all(connection).await?;
-    Ok(found.into_iter().map(|(relation, conditions, erased)| (relation, Reach { conditions, erased })).collect())
+/// What holds of a policy reach, by table, and whether that is the one that had its name then.
+pub(super) async fn reach(connection: &mut PgConnection, policy: &str) -> Result<BTreeMap<String, (Reach, bool)>> {
+    let found = sql!("reach" as (String, Vec<String>, Vec<String>, bool)).bind(policy).fetch_all(connection).await?;
+    let each = |(relation, conditions, erased, same)| (relation, (Reach { conditions, erased }, same));
+    Ok(found.into_iter().map(each).collect())
+}
+
+/// A table that holds reach into and that is called otherwise by now.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Strayed {
+    pub(super) policy: String,
+    pub(super) holds: i64,
+    pub(super) relation: String,
+    pub(super) label: String,
+    pub(super) is_root: bool,
+}
+
+pub(super) async fn strayed(connection: &mut PgConnection) -> Result<Option<Strayed>> {
+    Ok(sql!("strayed" as Strayed).fetch_optional(connection).await?)
 }
 
 pub(super) async fn put_reach(

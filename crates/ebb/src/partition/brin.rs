@@ -86,7 +86,7 @@ pub async fn brin(
 
 async fn gain_of(connection: &mut PgConnection, leaf: &Leaf, column: &str, pages_per_range: u32) -> Result<String> {
     let named = catalog::column(connection, &leaf.relation, leaf.oid, column).await?;
-    let known = catalog::column_index(connection, leaf, &named).await?;
+    let known = catalog::column_index(connection, leaf, &named.name).await?;
     let label = leaf.relation.label();
     // A range's summary is two values and a little; a page holds some three hundred of them.
     let size = (leaf.pages / u64::from(pages_per_range.max(1)) / 300 + 3) * 8;

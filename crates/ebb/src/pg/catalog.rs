@@ -39,6 +39,8 @@ pub struct Leaf {
 pub struct Column {
     /// Its name.
     pub name: super::Ident,
+    /// Its number, which it keeps under any name.
+    pub number: i16,
     /// Its type, through any domain.
     pub base_type: String,
     /// Whether it may be null.
@@ -305,15 +307,19 @@ pub async fn column(connection: &mut PgConnection, relation: &Relation, oid: u32
     #[derive(sqlx::FromRow)]
     struct Row {
         name: String,
+        number: i16,
         base_type: String,
         not_null: bool,
     }
     let rows = sql!("columns" as Row).bind(i64::from(oid)).fetch_all(connection).await?;
     let folded = typed.to_lowercase();
     match rows.iter().find(|row| row.name == typed).or_else(|| rows.iter().find(|row| row.name == folded)) {
-        Some(row) => {
-            Ok(Column { name: super::Ident::new(&row.name), base_type: row.base_type.clone(), not_null: row.not_null })
-        }
+        Some(row) => Ok(Column {
+            name: super::Ident::new(&row.name),
+            number: row.number,
+            base_type: row.base_type.clone(),
+            not_null: row.not_null,
+        }),
         None => {
             let error = Error::config(format!("table {} has no column {typed}", relation.label()));
             Err(match nearest(typed, rows.iter().map(|row| row.name.as_str())) {
@@ -325,10 +331,10 @@ pub async fn column(connection: &mut PgConnection, relation: &Relation, oid: u32
 }
 
 /// The index and the statistics of a column in one leaf.
-pub async fn column_index(connection: &mut PgConnection, leaf: &Leaf, column: &Column) -> Result<ColumnIndex> {
+pub async fn column_index(connection: &mut PgConnection, leaf: &Leaf, column: &super::Ident) -> Result<ColumnIndex> {
     Ok(sql!("column_index" as ColumnIndex)
         .bind(i64::from(leaf.oid))
-        .bind(column.name.as_str())
+        .bind(column.as_str())
         .bind(leaf.relation.schema.as_str())
         .bind(leaf.relation.name.as_str())
         .fetch_one(connection)

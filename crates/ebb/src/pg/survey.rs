@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::catalog::{self, Column, Leaf};
+use super::catalog::{self, Leaf};
 use super::{Database, Guard, Ident, Relation};
 use crate::{Result, sql};
 
@@ -62,7 +62,7 @@ async fn look(database: &Database, row: Row) -> Result<Option<Candidate>> {
     let table = Relation::new(&row.schema, &row.name);
     let mut tx = database.begin(PATIENCE).await?;
     let Ok(leaves) = catalog::leaves(&mut tx, row.oid as u32).await else { return Ok(None) };
-    let wanted = Column { name: Ident::new(column), base_type: column_type.clone(), not_null: false };
+    let wanted = Ident::new(column);
     let mut indexed = !leaves.is_empty();
     for leaf in &leaves {
         let Ok(index) = catalog::column_index(&mut tx, leaf, &wanted).await else { return Ok(None) };
@@ -71,7 +71,7 @@ async fn look(database: &Database, row: Row) -> Result<Option<Candidate>> {
     tx.commit().await?;
     let estimated = leaves.iter().map(|leaf: &Leaf| leaf.rows).sum::<u64>();
     let rows = if estimated > 0 { Some(estimated) } else { count(database, &table, "").await };
-    let due = count(database, &table, &format!("WHERE {} <= pg_catalog.now()", wanted.name)).await;
+    let due = count(database, &table, &format!("WHERE {wanted} <= pg_catalog.now()")).await;
     Ok(Some(Candidate {
         table,
         column: column.clone(),

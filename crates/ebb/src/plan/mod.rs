@@ -6,6 +6,7 @@ mod forecast;
 mod newly;
 mod store;
 pub(crate) mod survey;
+mod troubles;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -167,27 +168,10 @@ impl Engine {
         }
         let mut tx = self.database().read().await?;
         let followed = followed(wanted, &background.stored);
-        let below = crate::retain::below_floors(&mut tx, &followed).await?;
-        let along = crate::gate::takes_along(&mut tx, &followed, &followed, migrated).await?;
+        let troubles = troubles::troubles(&mut tx, &followed, migrated).await?;
         tx.rollback().await?;
-        for along in along {
-            if let Some(plan) = policies.iter_mut().find(|plan| plan.policy == along.policy) {
-                plan.problems.push(Problem { message: along.to_string(), fix: Some(along.fix()), refused: true });
-            }
-        }
         let mut trees = self.plan_trees(wanted, &background.stored, migrated).await?;
-        for below in below {
-            let message = below.to_string();
-            // A policy over partitions has no plan of its own: whoever keeps the rows says it.
-            let swept = policies.iter().any(|plan| plan.policy == below.policy);
-            let named = if swept { &below.policy } else { &below.keeper };
-            if let Some(plan) = policies.iter_mut().find(|plan| plan.policy == *named) {
-                plan.problems.push(Problem { message, fix: None, refused: false });
-            } else if let Some(tree) = trees.iter_mut().find(|tree| tree.policy == *named) {
-                let table = tree.table.clone();
-                tree.findings.push(crate::retain::Finding { refuses: false, table, message, fix: None });
-            }
-        }
+        troubles::tell(troubles, &mut policies, &mut trees);
         let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
         Ok(Plan { at, schema_version, changes, policies, trees, made_due })
     }

@@ -101,7 +101,7 @@ pub(crate) async fn survey(connection: &mut PgConnection, policy: &Expire, clock
         let pages = expire_store::pages_now(connection, leaf.oid).await?;
         let bytes = store::total_bytes(connection, leaf.oid).await?;
         let column = catalog::column(connection, &leaf.relation, leaf.oid, &policy.column).await?;
-        let found = catalog::column_index(connection, &leaf, &column).await?;
+        let found = catalog::column_index(connection, &leaf, &column.name).await?;
         let shape = match shape::choose(connection, policy, &target, &leaf, pages).await {
             Err(error) if !error.is_config() => return Err(error),
             shape => shape,

@@ -1,6 +1,7 @@
 //! Typed policies. A policy's spec is a JSON map with exactly the keys of `ebb.toml`; the file, `ebb policy set` and
 //! the database all go through [`Policy::parse`]. Invariant: inside the engine an invalid policy has no type.
 
+pub(crate) mod anchor;
 pub mod apply;
 mod cadence;
 mod cron;

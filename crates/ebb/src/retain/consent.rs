@@ -10,6 +10,7 @@ use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
 use super::store::{DueIf, rows};
 use super::{as_expire, compile, store};
+use crate::policy::anchor::{self, Anchors};
 use crate::policy::{Kind, Policy, Retain, Stored, Subjects, Term, Undeliverable, Wanted};
 use crate::words::plural;
 use crate::{Error, Result, plan, policy};
@@ -153,10 +154,10 @@ async fn replaced(
     let stays = |policy: &Retain| {
         followed.iter().any(|is| is.enabled && is.name == policy.name && floor::are_about_the_same(is, policy))
     };
-    let mut replaced = Vec::new();
+    let (mut replaced, anchors) = (Vec::new(), Anchors::read(connection).await?);
     for stored in stored.iter().filter(|stored| stored.name != wanted.name.as_str()) {
         let Some(policy) = floor::parsed(stored).filter(|policy| !stays(policy)) else { continue };
-        if floor::retain_the_same(connection, &policy, wanted).await? {
+        if floor::retain_the_same(connection, &anchors, &policy, wanted).await? {
             let is_followed = stored.enabled && policy.erases();
             replaced.push(Replaced { policy, is_followed });
         }
@@ -397,18 +398,31 @@ impl Asked<'_> {
         all: Option<&[Wanted]>,
     ) -> Result<Option<MadeDue>> {
         self.covers_others(connection, wanted, all).await?;
+        let moved = anchor::moved(connection, wanted).await?.filter(|_| wanted.enabled());
+        if let Some(moved) = moved.as_ref().filter(|_| !self.consent.confirmed) {
+            return Err(moved.refusal(wanted.name()));
+        }
         let Policy::Retain(wanted) = wanted else { return Ok(None) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
         match named.and_then(floor::parsed) {
             Some(before) => {
-                self.covers_floor(connection, &before, wanted).await?;
-                keeps_column(connection, &before, wanted).await?;
+                let column = counted_from(wanted).0;
+                let same_column = match counted_from(&before).0 {
+                    was if was == column => !moved.is_some_and(|moved| moved.has(column)),
+                    was => anchor::is_same(connection, (Kind::Retain, wanted.name.as_str()), was, column).await?,
+                };
+                let before = if same_column { floor::counted_by(&before, column) } else { before };
+                self.covers_floor(connection, &before, wanted, same_column).await?;
+                if !same_column {
+                    keeps_column(connection, &before, wanted).await?;
+                }
             }
             // A new name over a table whose policy goes: its floor is still the table's.
             None => {
                 for gone in replaced(connection, &stored, wanted, all).await? {
-                    self.covers_floor(connection, &gone.policy, wanted).await?;
+                    let same_column = counted_from(&gone.policy).0 == counted_from(wanted).0;
+                    self.covers_floor(connection, &gone.policy, wanted, same_column).await?;
                 }
             }
         }
@@ -430,11 +444,12 @@ impl Asked<'_> {
         // Those that go are asked by a new name of a policy itself.
         let is_new = !stored.iter().any(|stored| stored.kind == wanted.kind() && stored.name == wanted.name());
         let known = if wanted.kind() == Kind::Retain && is_new { &[] } else { &stored[..] };
+        let anchors = Anchors::read(connection).await?;
         for keeper in floor::keepers(&current, known) {
             if sweep.stands(&keeper, &stored) {
                 continue;
             }
-            let Some(below) = floor::below(connection, &sweep, &keeper).await? else { continue };
+            let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
             let Below { policy, keeper, floor, .. } = &below;
             self.justified(connection, below.to_string(), keeper).await?;
             let mut entry = crate::audit::Entry::new("floor", self.by);
@@ -458,14 +473,22 @@ impl Asked<'_> {
         Ok(())
     }
 
-    async fn covers_floor(&self, connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
+    async fn covers_floor(
+        &self,
+        connection: &mut PgConnection,
+        before: &Retain,
+        wanted: &Retain,
+        same_column: bool,
+    ) -> Result<()> {
         let Some(floor) = before.floor else { return Ok(()) };
         let (old, name) = (before.name.as_str(), wanted.name.as_str());
         let as_long = wanted.floor.is_some_and(|wanted| wanted.never_shorter(&floor));
-        let same_time =
-            counted_from(before) == counted_from(wanted) && !floor::ends_elsewhere(connection, before, wanted).await?;
+        let same_time = same_column
+            && counted_from(before).1 == counted_from(wanted).1
+            && !floor::ends_elsewhere(connection, before, wanted).await?;
+        let anchors = Anchors::read(connection).await?;
         // What left under its own name is on record, and counts until another floor takes its place.
-        if as_long && same_time && (old != name || !floor::leaves_behind(connection, before, wanted).await?) {
+        if as_long && same_time && (old != name || !floor::leaves_behind(connection, &anchors, before, wanted).await?) {
             return Ok(());
         }
         let what = match (as_long, same_time) {
@@ -495,9 +518,8 @@ impl Asked<'_> {
 
 /// Refuses another soft-delete column while deletions are open.
 async fn keeps_column(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<()> {
-    let column = |policy: &Retain| policy.subjects().map(|subjects| subjects.deleted_at.clone());
-    let changes = column(before).is_some_and(|was| column(wanted).is_some_and(|is| is != was));
-    if !changes || !store::any_open(connection, wanted.name.as_str()).await? {
+    let both = before.subjects().is_some() && wanted.subjects().is_some();
+    if !both || !store::any_open(connection, wanted.name.as_str()).await? {
         return Ok(());
     }
     Err(Error::refused(format!(

@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 use super::store::{self, rows};
 use crate::Result;
 use crate::pg::{Ident, catalog, expression};
+use crate::policy::anchor::Anchors;
 use crate::policy::{Action, EpochUnit, Expired, Kind, Policy, Retain, RetainForm, Stored, Term};
 
 /// A policy that takes rows by their time.
@@ -82,6 +83,16 @@ pub(super) fn counted_from(policy: &Retain) -> (&str, Option<EpochUnit>) {
     }
 }
 
+/// The same policy with another name of the column that its floor is counted from.
+pub(super) fn counted_by(policy: &Retain, column: &str) -> Retain {
+    let mut policy = policy.clone();
+    match &mut policy.form {
+        RetainForm::Direct(direct) => direct.column = column.to_owned(),
+        RetainForm::Subjects(subjects) => subjects.deleted_at = column.to_owned(),
+    }
+    policy
+}
+
 /// Whether a floor is over at another moment because its policy has another zone: months are those of its calendar, and a time
 /// without a zone is at home there.
 pub(super) async fn ends_elsewhere(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<bool> {
@@ -155,28 +166,38 @@ impl std::fmt::Display for Below {
 }
 
 /// Whether a sweep does not keep the floor of a policy over its rows.
-pub(super) async fn below(connection: &mut PgConnection, sweep: &Sweep, keeper: &Retain) -> Result<Option<Below>> {
+pub(super) async fn below(
+    connection: &mut PgConnection,
+    anchors: &Anchors,
+    sweep: &Sweep,
+    keeper: &Retain,
+) -> Result<Option<Below>> {
     let name = keeper.name.as_str();
     let Some(floor) = keeper.floor.filter(|_| (sweep.kind, sweep.name.as_str()) != (Kind::Retain, name)) else {
         return Ok(None);
     };
     let keeps = counted_from(keeper) == (sweep.column.as_str(), sweep.unit) && sweep.term.never_shorter(&floor);
-    if keeps || !share_rows(connection, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
+    if keeps || !share_rows(connection, anchors, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
         return Ok(None);
     }
     let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), name.to_owned());
     Ok(Some(Below { policy, table, keeper, floor }))
 }
 
-/// The floors that other policies of these do not keep.
-pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Policy]) -> Result<Vec<Below>> {
+/// The floors that other policies of these do not keep; before there is a schema, as names tell.
+pub(crate) async fn below_floors(
+    connection: &mut PgConnection,
+    policies: &[Policy],
+    installed: bool,
+) -> Result<Vec<Below>> {
+    let anchors = if installed { Anchors::read(connection).await? } else { Anchors::default() };
     let mut found = Vec::new();
     for sweep in policies.iter().filter_map(Sweep::of) {
         for policy in policies {
             if let Policy::Retain(keeper) = policy
                 && keeper.enabled
             {
-                found.extend(below(connection, &sweep, keeper).await?);
+                found.extend(below(connection, &anchors, &sweep, keeper).await?);
             }
         }
     }
@@ -184,43 +205,76 @@ pub(crate) async fn below_floors(connection: &mut PgConnection, policies: &[Poli
 }
 
 /// The same for another policy that retains.
-pub(super) async fn retain_the_same(connection: &mut PgConnection, one: &Retain, other: &Retain) -> Result<bool> {
-    share_rows(connection, one, (&other.table, condition(other).as_deref())).await
+pub(super) async fn retain_the_same(
+    connection: &mut PgConnection,
+    anchors: &Anchors,
+    one: &Retain,
+    other: &Retain,
+) -> Result<bool> {
+    share_rows(connection, anchors, one, (&other.table, condition(other).as_deref())).await
 }
 
 /// Whether a policy as it is wanted is not about all the rows that it keeps now.
-pub(super) async fn leaves_behind(connection: &mut PgConnection, before: &Retain, wanted: &Retain) -> Result<bool> {
+pub(super) async fn leaves_behind(
+    connection: &mut PgConnection,
+    anchors: &Anchors,
+    before: &Retain,
+    wanted: &Retain,
+) -> Result<bool> {
     if are_about_the_same(before, wanted) {
         return Ok(false);
     }
-    let Ok(now) = catalog::table(connection, &before.table).await else { return Ok(false) };
     let then = catalog::table(connection, &wanted.table).await?;
-    if store::overlap(connection, now.oid, then.oid).await? != Some(now.oid) {
-        return Ok(true);
+    for now in tables_of(connection, anchors, before).await? {
+        if store::overlap(connection, now.oid, then.oid).await? != Some(now.oid) {
+            return Ok(true);
+        }
     }
     let Some(condition) = condition(wanted) else { return Ok(false) };
-    share_rows(connection, before, (&wanted.table, Some(&format!("({condition}) IS NOT TRUE")))).await
+    share_rows(connection, anchors, before, (&wanted.table, Some(&format!("({condition}) IS NOT TRUE")))).await
+}
+
+/// The tables whose rows a policy keeps: the one that has the name it says, and the one that had it when the policy was applied.
+async fn tables_of(connection: &mut PgConnection, anchors: &Anchors, policy: &Retain) -> Result<Vec<catalog::Table>> {
+    let anchored = anchors.table(Kind::Retain, policy.name.as_str(), &policy.table).map(|table| table.label());
+    let mut tables: Vec<catalog::Table> = Vec::new();
+    for typed in [Some(policy.table.clone()), anchored].into_iter().flatten() {
+        match catalog::table(connection, &typed).await {
+            Ok(found) if tables.iter().any(|known| known.oid == found.oid) => {}
+            Ok(found) => tables.push(found),
+            Err(error) if error.is_config() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(tables)
 }
 
 /// Whether some rows may be a policy's and satisfy a condition on another table, or the same.
 async fn share_rows(
     connection: &mut PgConnection,
+    anchors: &Anchors,
     policy: &Retain,
     (table, filter): (&str, Option<&str>),
 ) -> Result<bool> {
-    let mut tables = Vec::new();
-    for typed in [&policy.table, table] {
-        match catalog::table(connection, typed).await {
-            Ok(found) => tables.push(found),
-            Err(error) if error.is_config() => return Ok(policy.table == table),
-            Err(error) => return Err(error),
+    let swept = match catalog::table(connection, table).await {
+        Err(error) if error.is_config() => return Ok(policy.table == table),
+        found => found?,
+    };
+    for kept in tables_of(connection, anchors, policy).await? {
+        let Some(lower) = store::overlap(connection, kept.oid, swept.oid).await? else { continue };
+        let lower = if kept.oid == lower { &kept } else { &swept };
+        let (Some(condition), Some(filter)) = (condition(policy), filter) else { return Ok(true) };
+        if may_meet(connection, lower, (&condition, filter)).await? {
+            return Ok(true);
         }
     }
-    let Some(lower) = store::overlap(connection, tables[0].oid, tables[1].oid).await? else { return Ok(false) };
-    let (Some(kept), Some(filter)) = (condition(policy), filter) else { return Ok(true) };
-    let lower = if tables[0].oid == lower { &tables[0] } else { &tables[1] };
+    Ok(false)
+}
+
+/// Whether rows of a table may satisfy both conditions.
+async fn may_meet(connection: &mut PgConnection, table: &catalog::Table, both: (&str, &str)) -> Result<bool> {
     rows::savepoint(connection).await?;
-    let met = meet(connection, lower, (&kept, filter)).await;
+    let met = meet(connection, table, both).await;
     rows::end_savepoint(connection, false).await?;
     match met {
         Err(error) if error.is_unavailable() => Err(error),

@@ -151,7 +151,7 @@ pub(crate) async fn install(
     let name = policy.name.as_str();
     let (mut subject_call, mut shape) = (None, None);
     let table = work::table(connection, policy).await?;
-    if let Some(before) = store::still_about(connection, name, &table.relation.label()).await? {
+    if let Some(before) = store::still_about(connection, name, &table).await? {
         return Err(Error::config(format!(
             "policy {name} has open deletions or holds of subjects of {before}, and cannot be about {} from now on",
             table.relation.label()

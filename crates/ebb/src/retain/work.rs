@@ -18,6 +18,7 @@ use super::{link, plan, store};
 use crate::audit::{self, PeriodKeys, SubjectKey};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
+use crate::policy::anchor;
 use crate::policy::{BatchSize, Cadence, Mode, Retain, Stored, Subjects, human};
 use crate::spine::brake;
 use crate::spine::pacing::Pacer;
@@ -93,6 +94,7 @@ pub(crate) async fn would_start(connection: &mut PgConnection, policy: &Retain) 
 
 impl RetainWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
+        anchor::holds(connection, &self.stored.policy()?).await?;
         let compiled = compile::compile(connection, &self.policy, &self.subjects).await?;
         approved(connection, &self.unit.policy, &compiled).await?;
         match self.unit.chore {

@@ -58,7 +58,7 @@ impl Batch {
         let mut tx = database.begin(guard).await?;
         let name = crate::pg::Literal(&application_name(&claim.node, &claim.unit)).to_string();
         sqlx::raw_sql(AssertSqlSafe(format!("SET LOCAL application_name = {name}"))).execute(&mut *tx).await?;
-        let (backend, current) = store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+        let (backend, current) = store::fence(&mut tx, claim, run != 0).await?.ok_or_else(|| fenced(claim))?;
         if !current {
             return Err(superseded(claim));
         }
@@ -129,7 +129,7 @@ pub(crate) async fn let_go(batch: &mut Option<Batch>) {
 /// Begins a transaction for what is written about a run: under the same fence as its batches, whatever the policy.
 pub(crate) async fn under_lease(database: &Database, claim: &Claim) -> Result<Transaction<'static, Postgres>> {
     let mut tx = database.read().await?;
-    store::fence(&mut tx, claim).await?.ok_or_else(|| fenced(claim))?;
+    store::fence(&mut tx, claim, false).await?.ok_or_else(|| fenced(claim))?;
     Ok(tx)
 }
 

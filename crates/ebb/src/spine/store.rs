@@ -45,13 +45,18 @@ pub(crate) async fn claim(connection: &mut PgConnection, wish: Wish<'_>) -> Resu
 }
 
 /// Where the transaction is, and whether the policy is still the one of the claim; `None` when the lease is not.
-pub(crate) async fn fence(connection: &mut PgConnection, claim: &Claim) -> Result<Option<(Backend, bool)>> {
+pub(crate) async fn fence(
+    connection: &mut PgConnection,
+    claim: &Claim,
+    begun: bool,
+) -> Result<Option<(Backend, bool)>> {
     let fenced = sql!("fence" as (i32, String, bool))
         .bind(claim.unit.to_string())
         .bind(claim.holder)
         .bind(claim.generation)
         .bind(claim.policy_version)
         .bind(&claim.unit.policy)
+        .bind(begun)
         .fetch_optional(connection)
         .await?;
     Ok(fenced.map(|(pid, name, current)| (Backend { pid, name }, current)))

@@ -1,7 +1,7 @@
 -- What deleting rows of tables ($1) takes along by ON DELETE CASCADE, at any depth, that belongs to subjects whom no gate of the
 -- table could keep it for: of a policy which does not know the table itself, or where a row below may be another subject's than
--- the row above. Whether it may: there is more than one way by which it goes, in the catalog or the approved tree. Index:
--- reach_relation, retain_pkey; the catalog's. Read only.
+-- the row above. Whether it may: there is more than one way by which it goes, in the catalog or the approved tree; or its table is
+-- called otherwise than when its policy was applied. Index: reach_relation, retain_pkey; the catalog's. Read only.
 WITH RECURSIVE keys AS MATERIALIZED (
     SELECT c.conrelid, c.conkey, c.confdeltype,
            COALESCE(pg_catalog.pg_partition_root(c.conrelid)::oid, c.conrelid) AS child,
@@ -32,11 +32,11 @@ WITH RECURSIVE keys AS MATERIALIZED (
     CROSS JOIN LATERAL jsonb_array_elements(COALESCE(r.tree -> 'edges', '[]')) AS e
     WHERE e ->> 'action' = 'delete'
 ), found AS (
-    SELECT self.top, self.label AS of, named.label, r.policy,
+    SELECT self.top, self.label AS of, named.label, r.policy, r.relation <> named.label AS renamed,
            EXISTS (SELECT FROM ebb.reach own WHERE own.policy = r.policy AND own.relation = self.label) AS own
     FROM named
     JOIN named self ON self.top = named.top AND self.oid = self.top
-    JOIN ebb.reach r ON r.relation = named.label AND r.erased <> '{}'
+    JOIN ebb.reach r ON r.erased <> '{}' AND (r.relation = named.label OR (r.relid = named.oid AND r.home = ebb.home()))
 ), ways AS (
     SELECT found.top, found.policy, found.of, found.label, way.parent
     FROM found
@@ -60,5 +60,5 @@ SELECT found.top::int8, found.label AS relation, found.policy
 FROM found
 WHERE CASE WHEN found.label = found.of
            THEN EXISTS (SELECT FROM cascades c WHERE c.top = found.top AND c.label = found.of)
-           ELSE NOT EXISTS (SELECT FROM safe s WHERE s.top = found.top AND s.policy = found.policy AND s.label = found.label) END
+           ELSE found.renamed OR NOT EXISTS (SELECT FROM safe s WHERE s.top = found.top AND s.policy = found.policy AND s.label = found.label) END
 ORDER BY 1, 2, 3

@@ -10,7 +10,7 @@ WITH RECURSIVE base AS (
     JOIN pg_catalog.pg_type t ON t.oid = base.typbasetype
     WHERE base.typtype = 'd'
 )
-SELECT a.attname AS name, pg_catalog.format_type(base.oid, NULL) AS base_type, a.attnotnull AS not_null
+SELECT a.attname AS name, a.attnum AS number, pg_catalog.format_type(base.oid, NULL) AS base_type, a.attnotnull AS not_null
 FROM base
 JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::int8::oid AND a.attnum = base.attnum
 WHERE base.typtype <> 'd'

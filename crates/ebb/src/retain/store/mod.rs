@@ -41,6 +41,7 @@ use uuid::Uuid;
 use super::tree::Tree;
 use crate::audit::{Hash, Moment};
 use crate::pg::Relation;
+use crate::pg::catalog::Table;
 use crate::{Result, sql};
 
 /// Why a deletion waits whose row somebody else deleted: there is nobody to warn, and it ends when it is due.
@@ -282,8 +283,9 @@ pub(crate) async fn open_among(connection: &mut PgConnection, policy: &str, ids:
 }
 
 /// The other table whose subjects a policy still has something open about.
-pub(crate) async fn still_about(connection: &mut PgConnection, policy: &str, table: &str) -> Result<Option<String>> {
-    Ok(sql!("still_about" scalar String).bind(policy).bind(table).fetch_optional(connection).await?)
+pub(crate) async fn still_about(connection: &mut PgConnection, policy: &str, table: &Table) -> Result<Option<String>> {
+    let query = sql!("still_about" scalar String).bind(policy).bind(table.relation.label()).bind(i64::from(table.oid));
+    Ok(query.fetch_optional(connection).await?)
 }
 
 /// What fires when rows of a tree's tables go, as one word, what policies keep rows, and when that was so.

@@ -22,6 +22,7 @@ mod own_terms;
 mod pair;
 mod quoted;
 mod refusal;
+mod renamed;
 mod replay;
 mod review;
 mod schema;

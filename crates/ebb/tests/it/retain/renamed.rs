@@ -1,0 +1,238 @@
+//! Tables and columns that get other names: what somebody promised about them holds under whatever name they go.
+
+use ebb::retain::{Consent, OverrideChange, TenantTerms, set_override};
+
+use super::{SHOP, users};
+use crate::harness::{Ebb, run_once, wanted};
+
+const RENAMES: [(&str, &str); 2] = [
+    ("ALTER TABLE users RENAME TO members", "public.members"),
+    ("CREATE SCHEMA club; ALTER TABLE users SET SCHEMA club", "club.users"),
+];
+
+/// The same policy under another name, over the table that was renamed.
+fn members(more: &str, table: &str) -> String {
+    users(more)
+        .replace("name = \"users\"", "name = \"members\"")
+        .replace("public.users", table)
+        .replace("\"90d\"", "\"1d\"")
+}
+
+fn consent(reason: Option<&str>) -> Consent {
+    Consent { confirmed: true, reason: reason.map(str::to_owned) }
+}
+
+impl Ebb {
+    async fn agreed(&self, config: &str, reason: Option<&str>) -> ebb::Result<()> {
+        self.engine.apply_with(&wanted(config).unwrap(), false, "test", &consent(reason)).await.map(|_| ())
+    }
+
+    async fn refusal(&self, config: &str, reason: Option<&str>) -> (String, String) {
+        let refused = self.agreed(config, reason).await.unwrap_err();
+        (refused.to_string(), refused.hint().unwrap_or_default().to_owned())
+    }
+
+    async fn why_stopped(&self, policy: &str) -> String {
+        self.db.scalar(&format!("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = '{policy}'")).await
+    }
+}
+
+#[tokio::test]
+async fn a_floor_and_tenants_terms_do_not_go_with_the_name_of_their_table() {
+    for (rename, table) in RENAMES {
+        let keys = "tenant = \"tenant_id\"\ntenant_override = true\n";
+        let ebb = Ebb::shop(&format!("{keys}floor = \"40d\"")).await;
+        let mut tx = ebb.engine.database().read().await.unwrap();
+        let off = OverrideChange::Set(TenantTerms { enabled: false, ..Default::default() });
+        set_override(&mut tx, "users", "t1", &off, false, "test").await.unwrap();
+        tx.commit().await.unwrap();
+        ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;
+        ebb.db.advance("50 days").await;
+        ebb.db.execute(rename).await;
+        let (said, hint) = ebb.refusal(&members(keys, table), None).await;
+        assert!(said.contains("the floor 40d of policy users would go down") && hint.contains("--reason"), "{said}");
+        let kept = members(&format!("{keys}floor = \"40d\""), table).replace("\"1d\"", "\"45d\"");
+        let asked = ebb.try_apply(&kept).await.unwrap_err().to_string();
+        assert_eq!(
+            asked,
+            "policy members: 5 more subjects would be due at once; terms of 1 tenant by the policy that it replaces would hold no longer"
+        );
+        // Nor is it swept past that floor, by any other policy, after its own has left.
+        ebb.agreed("", None).await.unwrap();
+        let sweep =
+            format!("[[expire]]\nname = \"old\"\ntable = \"{table}\"\ncolumn = \"updated_at\"\nolder_than = \"1d\"\n");
+        let (said, _) = ebb.refusal(&sweep, None).await;
+        assert!(said.contains("that policy users keeps: its floor 40d would not hold"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_binds_under_whatever_name_its_table_goes() {
+    for (rename, table) in RENAMES {
+        let ebb = Ebb::shop("").await;
+        ebb.db.execute("SELECT ebb.place_hold('users', '3', 'court')").await;
+        ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(3, 4) n").await;
+        ebb.db.execute(rename).await;
+        let (said, hint) = ebb.refusal(&members("", table), None).await;
+        assert_eq!(said, format!("policy users has 1 hold, and its table public.users is {table} now"));
+        assert_eq!(hint, format!("first apply it with table = \"{table}\", under its own name"));
+        // Followed under its own name first, it binds the one that comes after it.
+        ebb.agreed(&users("").replace("public.users", table), None).await.unwrap();
+        ebb.agreed(&members("", table), None).await.unwrap();
+        ebb.db.advance("91 days").await;
+        ebb.once("members").await;
+        let left: String = ebb.list("id", &format!("{table} WHERE id IN (3, 4)")).await;
+        assert_eq!(left, "3");
+    }
+}
+
+#[tokio::test]
+async fn so_it_does_where_a_table_below_is_called_otherwise() {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.db.execute("ALTER TABLE sessions ADD at timestamptz NOT NULL DEFAULT now() - interval '1 day'").await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '3', 'court')").await;
+    ebb.apply("").await;
+    ebb.db.execute("ALTER TABLE sessions RENAME TO visits").await;
+    let sweep =
+        "[[expire]]\nname = \"visits\"\ntable = \"public.visits\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    let (said, hint) = ebb.refusal(sweep, None).await;
+    assert_eq!(
+        said,
+        "policy users has 1 hold, and public.sessions, which has rows of its subjects, is public.visits now"
+    );
+    assert_eq!(hint, "first apply it as well, in a file that has it");
+    let both = users("") + "\n" + sweep;
+    ebb.agreed(&both, None).await.unwrap();
+    ebb.agreed(sweep, None).await.unwrap();
+    ebb.once("visits").await;
+    assert_eq!(ebb.list("user_id", "(SELECT DISTINCT user_id FROM visits) v").await, "3");
+}
+
+#[tokio::test]
+async fn a_cascade_into_a_table_that_is_called_otherwise_by_now_takes_nobody_along() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE threads (id bigint PRIMARY KEY, at timestamptz DEFAULT now() - interval '1 day');
+         CREATE TABLE posts (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, thread_id bigint);
+         CREATE INDEX ON posts (user_id); CREATE INDEX ON posts (thread_id);
+         INSERT INTO users VALUES (1); INSERT INTO threads VALUES (10); INSERT INTO posts VALUES (100, 1, 10)",
+    )
+    .await;
+    let sweep =
+        "[[expire]]\nname = \"threads\"\ntable = \"public.threads\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    ebb.apply(&(users("") + "\n" + sweep)).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.db.execute("ALTER TABLE posts RENAME TO entries; ALTER TABLE entries ADD FOREIGN KEY (thread_id) REFERENCES threads ON DELETE CASCADE").await;
+    ebb.once("threads").await;
+    assert_eq!(ebb.list("id", "entries").await, "100");
+    let why = ebb.why_stopped("threads").await;
+    assert!(why.contains("takes rows of public.entries along by ON DELETE CASCADE"), "{why}");
+}
+
+#[tokio::test]
+async fn a_policy_with_open_requests_follows_its_table_beside_another_that_took_its_name() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+    ebb.db
+        .execute(
+            "ALTER TABLE users RENAME TO members; CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz)",
+        )
+        .await;
+    ebb.agreed(&users("").replace("public.users", "public.members"), None).await.unwrap();
+    let (said, _) = ebb.refusal(&users(""), None).await;
+    assert!(
+        said.contains("open deletions or holds of subjects of public.members, and cannot be about public.users"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_column_that_took_anothers_name_stops_its_policy_until_somebody_agrees() {
+    let swap = |one: &str, other: &str| {
+        format!("BEGIN; ALTER TABLE t RENAME {one} TO x; ALTER TABLE t RENAME {other} TO {one}; COMMIT")
+    };
+    let subjects = users("").replace("public.users", "public.t").replace("name = \"users\"", "name = \"t\"");
+    let direct = "[[retain]]\nname = \"t\"\ntable = \"public.t\"\ncolumn = \"deleted_at\"\nolder_than = \"1d\"\nbrake = { share = \"off\" }\n";
+    let expire =
+        "[[expire]]\nname = \"t\"\ntable = \"public.t\"\ncolumn = \"deleted_at\"\nbrake = { share = \"off\" }\n";
+    let tenant = subjects.clone() + "tenant = \"tenant\"\ntenant_override = true\n";
+    for (config, one, other) in [
+        (subjects.as_str(), "deleted_at", "created_at"),
+        (direct, "deleted_at", "created_at"),
+        (expire, "deleted_at", "created_at"),
+        (tenant.as_str(), "tenant", "owner"),
+    ] {
+        let ebb = Ebb::with(
+            "CREATE TABLE t (id bigint PRIMARY KEY, deleted_at timestamptz, created_at timestamptz DEFAULT now() - interval '1 year',
+                 tenant text, owner text); INSERT INTO t SELECT n FROM generate_series(1, 3) n",
+        )
+        .await;
+        ebb.apply(config).await;
+        ebb.db.execute(&swap(one, other)).await;
+        let ran = run_once(&ebb.engine, &["t"]).await;
+        let says = format!(
+            "column {one} of public.t is another one than when the policy was applied: that one is called x now"
+        );
+        let why = ebb.why_stopped("t").await;
+        assert!(why.contains(&says), "{config}: {why} {ran:?}");
+        assert_eq!(ebb.list("id", "t").await, "1,2,3", "{config}");
+        let refused = ebb.try_apply(config).await.unwrap_err();
+        assert!(refused.is_refused() && refused.to_string().contains(&says), "{refused}");
+        assert!(refused.hint().unwrap().contains("say --yes"), "{refused:?}");
+        let plan = ebb.engine.plan(&wanted(config).unwrap()).await.unwrap();
+        let problems = plan.policies.iter().flat_map(|plan| &plan.problems).map(|problem| &problem.message);
+        let findings = plan.trees.iter().flat_map(|tree| &tree.findings).map(|found| &found.message);
+        assert!(plan.has_problems() && problems.chain(findings).any(|message| message.contains(&says)), "{plan:?}");
+        let doctor = ebb.engine.doctor(&super::told::questions(config)).await.unwrap();
+        assert!(doctor.findings.iter().any(|found| found.evidence.contains(&says)), "{:?}", doctor.findings);
+        ebb.agreed(config, None).await.unwrap();
+        ebb.once("t").await;
+        assert_eq!(ebb.why_stopped("t").await, "");
+        ebb.apply(config).await;
+    }
+}
+
+#[tokio::test]
+async fn a_floor_counts_from_the_column_and_not_from_its_name() {
+    let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz)").await;
+    let config = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    ebb.apply(config).await;
+    ebb.db.execute("ALTER TABLE pay RENAME paid TO x; ALTER TABLE pay RENAME made TO paid").await;
+    let (said, hint) = ebb.refusal(config, None).await;
+    assert!(
+        said.contains("the floor 10y of policy pay would count from another time") && hint.contains("--reason"),
+        "{said}"
+    );
+    ebb.agreed(config, Some("the column was a mistake")).await.unwrap();
+    ebb.apply(config).await;
+}
+
+#[tokio::test]
+async fn so_does_a_run_that_is_under_way() {
+    let ebb = Ebb::with(
+        "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, born timestamptz DEFAULT now() - interval '1 year');
+         INSERT INTO t SELECT n, CASE WHEN n <= 20 THEN now() - interval '1 day' END FROM generate_series(1, 40) n",
+    )
+    .await;
+    ebb.policy("batch = { rows = 1, pause = \"100ms\" }").await;
+    let node = ebb.start(&["t"]);
+    ebb.until("SELECT count(*) < 40 FROM t").await;
+    ebb.db.execute("BEGIN; ALTER TABLE t RENAME at TO x; ALTER TABLE t RENAME born TO at; COMMIT").await;
+    ebb.until("SELECT stopped LIKE '%column at of public.t is another one%' FROM ebb.policy WHERE name = 't'").await;
+    node.stop().await;
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM t WHERE id > 20").await, 20);
+    assert!(ebb.db.scalar::<i64>("SELECT count(*) FROM t").await > 20, "the run ended by it");
+}
+
+#[tokio::test]
+async fn a_column_is_followed_to_its_other_name_with_its_floor_and_open_deletions() {
+    let ebb = Ebb::shop("floor = \"40d\"").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+    ebb.db.execute("ALTER TABLE users RENAME deleted_at TO removed_at").await;
+    let followed = users("floor = \"40d\"").replace("\"deleted_at\"", "\"removed_at\"");
+    ebb.apply(&followed).await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!((ebb.state("3").await.as_str(), ebb.erased().await.0), ("none", 1));
+}
