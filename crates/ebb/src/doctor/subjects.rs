@@ -95,7 +95,7 @@ pub(super) async fn subjects(
         findings.push(Finding::warn("subjects", Some(&policy), evidence).fix(Fix::advice(fix)));
     }
     for below in retain::below_floors(&mut tx, &now, installed).await? {
-        let fix = "let it wait at least as long, from the same column; or lower the floor, with a reason";
+        let fix = format!("{}; or lower the floor, with a reason", below.fix());
         findings.push(Finding::warn("subjects", Some(&below.policy), below.to_string()).fix(Fix::advice(fix)));
     }
     if looked == 0 {

@@ -58,6 +58,37 @@ pub async fn filter(connection: &mut PgConnection, relation: &Relation, typed: &
     Ok(Expression { text, whole_row })
 }
 
+/// Whether the server proves that no row of a table, whatever rows come, satisfies both conditions. It goes by these alone: what rows
+/// there are today, and constraints, which may go, prove nothing. Must be called inside a transaction; leaves nothing behind.
+pub(crate) async fn exclude(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    (one, other): (&str, &str),
+) -> Result<bool> {
+    sqlx::raw_sql("SAVEPOINT ebb_exclude").execute(&mut *connection).await?;
+    let proven = refuted(connection, relation, (one, other)).await;
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT ebb_exclude; RELEASE SAVEPOINT ebb_exclude").execute(connection).await?;
+    match proven {
+        Err(error) if error.is_unavailable() => Err(error),
+        // A condition that cannot be read says nothing.
+        proven => Ok(proven.unwrap_or(false)),
+    }
+}
+
+/// The planner leaves out what contradicts itself, also on an empty table of the same columns that has no constraint.
+async fn refuted(connection: &mut PgConnection, relation: &Relation, (one, other): (&str, &str)) -> Result<bool> {
+    let (one, other) = (filter(connection, relation, one).await?, filter(connection, relation, other).await?);
+    let name = &relation.name;
+    let steps = format!(
+        "SET LOCAL constraint_exclusion = on; SET LOCAL row_security = on; \
+         CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS SELECT * FROM {relation} WITH NO DATA"
+    );
+    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *connection).await?;
+    let explain = format!("EXPLAIN (COSTS OFF) SELECT FROM pg_temp.{name} WHERE {one} AND {other}");
+    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_all(connection).await?;
+    Ok(plan.iter().any(|line| line.trim() == "One-Time Filter: false"))
+}
+
 /// Checks a value that a column is to be set to.
 pub async fn change(connection: &mut PgConnection, relation: &Relation, column: &Ident, typed: &str) -> Result<Change> {
     const DISTINCT: &str = " IS DISTINCT FROM";

@@ -32,7 +32,7 @@ pub(super) async fn troubles(
         }
     }
     for below in retain::below_floors(connection, followed, installed).await? {
-        let problem = Problem { message: below.to_string(), fix: None, refused: false };
+        let problem = Problem { message: below.to_string(), fix: Some(below.fix()), refused: false };
         found.push(Trouble { about: vec![below.policy, below.keeper], problem });
     }
     Ok(found)

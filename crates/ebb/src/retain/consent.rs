@@ -451,7 +451,7 @@ impl Asked<'_> {
             }
             let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
             let Below { policy, keeper, floor, .. } = &below;
-            self.justified(connection, below.to_string(), keeper).await?;
+            self.justified(connection, below.to_string(), keeper, Some(&below.fix())).await?;
             let mut entry = crate::audit::Entry::new("floor", self.by);
             entry.policy = Some(policy.clone());
             entry.details =
@@ -462,9 +462,17 @@ impl Asked<'_> {
     }
 
     /// Refuses what lets a floor go down without a reason, or by anybody but an administrator.
-    async fn justified(&self, connection: &mut PgConnection, what: String, policy: &str) -> Result<()> {
+    async fn justified(
+        &self,
+        connection: &mut PgConnection,
+        what: String,
+        policy: &str,
+        instead: Option<&str>,
+    ) -> Result<()> {
         if self.consent.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            return Err(Error::refused(what).with_hint("say why: --reason \"…\""));
+            let why = "say why: --reason \"…\"";
+            let hint = instead.map_or_else(|| why.to_owned(), |instead| format!("{instead}; or {why}"));
+            return Err(Error::refused(what).with_hint(hint));
         }
         if !self.admin && !store::is_admin(connection).await? {
             return Err(Error::refused(format!("lowering the floor of policy {policy} needs role admin"))
@@ -496,7 +504,7 @@ impl Asked<'_> {
             (true, false) => format!("the floor {floor} of policy {old} would count from another time"),
             (true, true) => format!("the floor {floor} of policy {old} would not hold any more for rows that it keeps"),
         };
-        self.justified(connection, what, old).await?;
+        self.justified(connection, what, old, None).await?;
         let mut entry = crate::audit::Entry::new("floor", self.by);
         entry.policy = Some(name.to_owned());
         entry.details = serde_json::json!({

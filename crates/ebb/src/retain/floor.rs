@@ -1,10 +1,10 @@
 //! Which policies take rows that another one promises to keep. Invariants: a floor is the table's: it also counts for its
-//! partitions, and after its policy has left, until another floor took its place; where nobody can say that two policies are
-//! about different rows, they are about the same.
+//! partitions, and after its policy has left, until another floor took its place; unless the server proves that two policies are
+//! about different rows, whatever rows will come, they are about the same.
 
 use sqlx::PgConnection;
 
-use super::store::{self, rows};
+use super::store;
 use crate::Result;
 use crate::pg::{Ident, catalog, expression};
 use crate::policy::anchor::Anchors;
@@ -21,6 +21,8 @@ pub(super) struct Sweep {
     /// The shortest that a row may stay after that time.
     term: Term,
     filter: Option<String>,
+    /// Whether it can have one.
+    filters: bool,
 }
 
 impl Sweep {
@@ -45,8 +47,25 @@ impl Sweep {
             }
             _ => return None,
         };
+        let filters = match policy {
+            Policy::Retain(retain) => retain.subjects().is_none(),
+            other => other.kind() == Kind::Expire,
+        };
         let (table, column) = (table.clone(), column.to_owned());
-        Some(Self { kind: policy.kind(), name: policy.name().to_owned(), table, column, unit, term, filter })
+        Some(Self { kind: policy.kind(), name: policy.name().to_owned(), table, column, unit, term, filter, filters })
+    }
+
+    /// The `where` with which it would leave alone what a policy keeps, if it can have one and that does not keep everything.
+    fn apart_from(&self, keeper: &Retain) -> Option<String> {
+        let others = match &keeper.form {
+            RetainForm::Direct(direct) => format!("({}) IS NOT TRUE", direct.filter.as_ref()?),
+            RetainForm::Subjects(subjects) => format!("{} IS NULL", Ident::new(&subjects.deleted_at)),
+        };
+        match &self.filter {
+            _ if !self.filters => None,
+            Some(filter) => Some(format!("({filter}) AND {others}")),
+            None => Some(others),
+        }
     }
 
     /// Whether what is wanted is no worse for a floor than what is stored: that was agreed to.
@@ -156,11 +175,24 @@ pub(crate) struct Below {
     table: String,
     pub(crate) keeper: String,
     pub(super) floor: Term,
+    /// The `where` with which it would leave them alone, where one does.
+    apart: Option<String>,
+}
+
+impl Below {
+    /// What helps.
+    pub(crate) fn fix(&self) -> String {
+        let wait = "let it wait at least as long, from the same column";
+        match &self.apart {
+            Some(filter) => format!("{wait}; or leave those rows out: where = {filter:?}"),
+            None => wait.to_owned(),
+        }
+    }
 }
 
 impl std::fmt::Display for Below {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { policy, table, keeper, floor } = self;
+        let Self { policy, table, keeper, floor, .. } = self;
         write!(f, "policy {policy} takes rows of {table} that policy {keeper} keeps: its floor {floor} would not hold")
     }
 }
@@ -180,8 +212,9 @@ pub(super) async fn below(
     if keeps || !share_rows(connection, anchors, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
         return Ok(None);
     }
+    let apart = sweep.apart_from(keeper);
     let (policy, table, keeper) = (sweep.name.clone(), sweep.table.clone(), name.to_owned());
-    Ok(Some(Below { policy, table, keeper, floor }))
+    Ok(Some(Below { policy, table, keeper, floor, apart }))
 }
 
 /// The floors that other policies of these do not keep; before there is a schema, as names tell.
@@ -264,26 +297,9 @@ async fn share_rows(
         let Some(lower) = store::overlap(connection, kept.oid, swept.oid).await? else { continue };
         let lower = if kept.oid == lower { &kept } else { &swept };
         let (Some(condition), Some(filter)) = (condition(policy), filter) else { return Ok(true) };
-        if may_meet(connection, lower, (&condition, filter)).await? {
+        if !expression::exclude(connection, &lower.relation, (&condition, filter)).await? {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// Whether rows of a table may satisfy both conditions.
-async fn may_meet(connection: &mut PgConnection, table: &catalog::Table, both: (&str, &str)) -> Result<bool> {
-    rows::savepoint(connection).await?;
-    let met = meet(connection, table, both).await;
-    rows::end_savepoint(connection, false).await?;
-    match met {
-        Err(error) if error.is_unavailable() => Err(error),
-        met => Ok(met.unwrap_or(true)),
-    }
-}
-
-async fn meet(connection: &mut PgConnection, table: &catalog::Table, (one, other): (&str, &str)) -> Result<bool> {
-    let one = expression::filter(connection, &table.relation, one).await?.to_string();
-    let other = expression::filter(connection, &table.relation, other).await?.to_string();
-    rows::meet(connection, &table.relation, !table.partitioned, (&one, &other)).await
 }

@@ -81,6 +81,35 @@ async fn a_floor_does_not_leave_rows_that_a_filter_lets_go() {
 }
 
 #[tokio::test]
+async fn a_floor_holds_for_rows_that_become_its_own_later() {
+    let ebb = Ebb::with(
+        "CREATE TABLE pay (id int, at timestamptz, kind text, status text);
+         INSERT INTO pay VALUES (1, now() - interval '1 year', 'invoice', 'open'), (2, now() - interval '1 year', 'draft', 'done')",
+    )
+    .await;
+    let keep = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"10y\"\nfloor = \"10y\"\nwhere = \"kind = 'invoice'\"\n";
+    let sweep = |filter: &str| {
+        let filter = filter.replace('"', "\\\"");
+        format!(
+            "{keep}[[expire]]\nname = \"x\"\ntable = \"public.pay\"\ncolumn = \"at\"\nolder_than = \"30d\"\nbrake = {{ share = \"off\" }}\nwhere = \"{filter}\"\n"
+        )
+    };
+    let refused = ebb.try_apply(&sweep("status = 'done'")).await.unwrap_err();
+    assert!(refused.is_refused() && refused.to_string().contains("its floor 10y would not hold"), "{refused}");
+    let hint = refused.hint().unwrap();
+    let apart = "(status = 'done') AND (kind = 'invoice') IS NOT TRUE";
+    assert!(hint.contains(&format!("where = \"{apart}\"; or say why: --reason")), "{hint}");
+    // As the hint says: nobody is asked, and what becomes an invoice that is done stays.
+    ebb.apply(&sweep(apart)).await;
+    ebb.db.execute("UPDATE pay SET status = 'done'").await;
+    ebb.once("x").await;
+    assert_eq!(ebb.list("id", "pay").await, "1");
+    let ebb = Ebb::with("CREATE TABLE pay (at timestamptz, kind text, status text)").await;
+    ebb.apply(keep).await;
+    ebb.needs_a_reason(&sweep("status = 'done'")).await;
+}
+
+#[tokio::test]
 async fn another_name_makes_nobody_due_unseen() {
     let ebb = Ebb::shop("").await;
     ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(1, 5) n").await;

@@ -2,9 +2,9 @@
 //! as arrays of text and are cast back to the column's own type. Here is what the statements have in common: rows that
 //! travel, and the join with them.
 
+mod comparable;
 mod id;
 mod look;
-mod meet;
 mod reach;
 mod session;
 mod subjects;
@@ -12,12 +12,12 @@ mod take;
 mod tenant;
 mod unmarked;
 
+pub(crate) use comparable::comparable;
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
     Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, count_up_to,
     existing, given, lock, lock_roots, read_roots, sharing, still_linked,
 };
-pub(crate) use meet::{comparable, meet};
 pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
     Path, apart, as_role, back_from_role, bound, end_apart, end_savepoint, lock_tables, savepoint,
