@@ -45,13 +45,21 @@ impl Held {
         about(&self.reach.conditions, row)
     }
 
-    /// The same of rows that go with a subject, and not of those that only refer to it.
-    pub(crate) fn erased<'a>(&'a self, row: &Ident) -> impl Iterator<Item = String> + 'a {
-        about(&self.reach.erased, row)
+    /// The same of rows `n` that go with a subject, and not of those that only refer to it or are `kept` all the same.
+    pub(crate) fn going(&self, kept: Option<&str>) -> impl Iterator<Item = String> {
+        about(&self.reach.erased, &Ident::new("n")).map(move |condition| match kept {
+            Some(kept) => format!("({condition}) AND ({kept}) IS NOT TRUE"),
+            None => condition,
+        })
+    }
+
+    /// Why a subject waits who would take such a row along.
+    pub(crate) fn would_go(&self) -> String {
+        format!("rows of a subject on hold would go with it ({}, policy {})", self.relation, self.policy)
     }
 }
 
-fn about<'a>(conditions: &'a [String], row: &Ident) -> impl Iterator<Item = String> + 'a {
+fn about<'a>(conditions: &'a [String], row: &Ident) -> impl Iterator<Item = String> + use<'a> {
     let (from, to) = (format!("{ROW}."), format!("{row}."));
     conditions.iter().map(move |condition| condition.replace(&from, &to))
 }

@@ -10,6 +10,7 @@ use super::keeper::Surroundings;
 use super::store::rows::{self, Path, Root, SoftDelete, Standing};
 use super::tree::{self, EdgeAction, Finding, Marks, Tree, Wishes};
 use super::{graph, keeper, path, reader, store, written};
+use crate::gate::Held;
 use crate::pg::expression::Change;
 use crate::pg::{Ident, Relation, catalog, expression};
 use crate::policy::{Mirror, Retain, Subjects};
@@ -27,6 +28,16 @@ pub(crate) struct Compiled {
     pub(crate) role: Option<Ident>,
     /// A copy is kept of what goes.
     pub(crate) copies: bool,
+}
+
+impl Compiled {
+    /// Of what holds keep from a policy, what stops its own subjects. Of those on hold of its own it knows the ids, unless rows are
+    /// shared, or a key is equal to one that is written differently.
+    pub(crate) fn binding(&self, policy: &str, mut held: Vec<Held>) -> Vec<Held> {
+        let (root, shared) = (self.root.relation.label(), self.tree.shares_rows());
+        held.retain(|held| held.policy != policy || shared || held.relation == root);
+        held
+    }
 }
 
 /// What becomes of the columns of rows that stay.

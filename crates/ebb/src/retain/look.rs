@@ -11,6 +11,9 @@ use super::tree::{Edge, EdgeAction, Tree};
 use super::walk::Walk;
 use crate::{Error, Result};
 
+/// Why a subject waits who would take another along.
+pub(crate) const ALONG: &str = "a subject that may not go yet would go along with it";
+
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
 pub(crate) async fn collect(
     connection: &mut PgConnection,

@@ -173,7 +173,7 @@ impl Erase {
             let reached = look::along(connection, tree, roots, near.then_some(LARGE)).await?;
             for at in ready.len()..reached.len() {
                 let id = rows::id_text(&reached.row(at)[..root.key.len()]);
-                let why = "a subject that may not go yet would go along with it".to_owned();
+                let why = look::ALONG.to_owned();
                 others.push(Other { at: reached.subjects[at] as usize, id, why });
             }
         }
@@ -184,8 +184,7 @@ impl Erase {
     async fn sharers(&self, connection: &mut PgConnection, roots: &Doomed, others: &mut Vec<Other>) -> Result<()> {
         let (root, tree) = (&self.compiled.root, &self.compiled.tree);
         for edge in tree.shared_links() {
-            let columns: Vec<&str> = edge.parent_columns.iter().map(|name| name.as_str()).collect();
-            let why = format!("a subject that may not go yet has the same {}", columns.join(", "));
+            let why = edge.shared();
             for (at, id) in rows::sharing(connection, tree, root, edge, (roots, roots)).await? {
                 others.push(Other { at: at as usize, id, why: why.clone() });
             }
@@ -290,7 +289,7 @@ impl Erase {
     pub(super) fn nobody_else(&self, reached: &Doomed, ready: &[Ready]) -> Result<()> {
         match reached.len() == ready.len() {
             true => Ok(()),
-            false => Err(Error::refused("a subject that may not go yet would go along with it")),
+            false => Err(Error::refused(look::ALONG)),
         }
     }
 
@@ -330,16 +329,10 @@ impl Erase {
         }
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         for held in held {
-            for mut condition in held.erased(&Ident::new("n")) {
-                if let Some(kept) = kept {
-                    condition = format!("({condition}) AND ({}) IS NOT TRUE", kept.condition);
-                }
+            for condition in held.going(kept.map(|kept| kept.condition.as_str())) {
                 let found = rows::any(connection, relation, (read, wanted, of), rows, &condition).await;
                 if found.map_err(|error| gate::explain(error, std::slice::from_ref(held)))? {
-                    let policy = &held.policy;
-                    return Err(Error::refused(format!(
-                        "rows of a subject on hold would go with it ({label}, policy {policy})"
-                    )));
+                    return Err(Error::refused(held.would_go()));
                 }
             }
         }

@@ -151,11 +151,7 @@ impl Erase {
     async fn enter(&mut self, batch: &mut Batch) -> Result<()> {
         self.fault.begin();
         self.short = false;
-        self.held = gate::pass(batch.connection(), &self.policy).await?;
-        // Of its own subjects those on hold are known by their ids, unless a key is equal to one that is written differently.
-        let root = self.compiled.root.relation.label();
-        let shared = self.compiled.tree.shares_rows();
-        self.held.retain(|held| held.policy != self.policy || shared || held.relation == root);
+        self.held = self.compiled.binding(&self.policy, gate::pass(batch.connection(), &self.policy).await?);
         rows::bound(batch.connection(), &self.compiled.root.path).await?;
         self.unchanged(batch.connection()).await
     }

@@ -7,6 +7,7 @@ mod report;
 pub(crate) mod rows;
 pub(crate) mod snapshots;
 mod subjects;
+mod suspects;
 pub(crate) mod triggers;
 pub(crate) mod warnings;
 mod written;
@@ -28,6 +29,7 @@ pub(crate) use subjects::{
     look_subject, retry_subject, retry_warning,
 };
 pub use subjects::{Deletion, Happened, HeldSubject, Hold, OpenDeletion, OpenFilter, Unmarked};
+pub(crate) use suspects::{meant_by_name, suspects};
 pub(crate) use written::{WrittenColumn, kept_as, written_column};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -434,27 +436,6 @@ pub(crate) async fn plan_due(connection: &mut PgConnection, policy: &str) -> Res
 
 pub(crate) async fn due_ids(connection: &mut PgConnection, policy: &str, limit: u64) -> Result<Vec<String>> {
     Ok(sql!("due_ids" scalar String).bind(policy).bind(limit as i64).fetch_all(connection).await?)
-}
-
-/// A column that looks like an id of the root.
-#[derive(Debug, sqlx::FromRow)]
-pub(crate) struct Suspect {
-    schema: String,
-    name: String,
-    pub(crate) column_name: String,
-    /// It does only because its table has the same primary key, and a name that begins with the root's.
-    pub(crate) shares_key: bool,
-}
-
-impl Suspect {
-    pub(crate) fn table(&self) -> String {
-        Relation::new(&self.schema, &self.name).label()
-    }
-}
-
-/// Columns that look like ids of the root, whether its tree leads through them or not.
-pub(crate) async fn suspects(connection: &mut PgConnection, root: u32) -> Result<Vec<Suspect>> {
-    Ok(sql!("suspects" as Suspect).bind(i64::from(root)).fetch_all(connection).await?)
 }
 
 /// Policies with subjects that are stuck, of a tenant or of all: how many, and the last error.

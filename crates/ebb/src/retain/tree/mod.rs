@@ -3,9 +3,11 @@
 //! cannot be erased safely is refused by name, with the statement that mends it; nothing outside the tree is touched.
 
 mod build;
+mod entry;
 mod shape;
 
 pub(crate) use build::{Marks, Wishes, build};
+pub(crate) use entry::{children, entry, text};
 pub use shape::{Shape, ShapeEdge, ShapeTable};
 
 use serde::Serialize;
@@ -116,6 +118,12 @@ impl Edge {
     /// The server itself deletes or changes its rows when what they refer to goes.
     pub(crate) fn cascades(&self) -> bool {
         self.on_delete.is_some_and(OnDelete::acts)
+    }
+
+    /// Why a subject waits who shares its value with somebody.
+    pub(crate) fn shared(&self) -> String {
+        let columns: Vec<&str> = self.parent_columns.iter().map(Ident::as_str).collect();
+        format!("a subject that may not go yet has the same {}", columns.join(", "))
     }
 
     /// The same edge, of whose rows only some are looked at.

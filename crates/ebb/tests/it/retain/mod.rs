@@ -20,6 +20,7 @@ mod named;
 mod operators;
 mod own_terms;
 mod pair;
+mod planned;
 mod quoted;
 mod refusal;
 mod renamed;

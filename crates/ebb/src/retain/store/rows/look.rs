@@ -273,12 +273,31 @@ pub(crate) async fn count_up_to(
     Ok(count.unsigned_abs())
 }
 
+/// What was read of some rows, and which of it are a table's columns: (read, wanted, of).
+pub(crate) type Link<'a> = (&'a [Column], &'a [Ident], &'a [Ident]);
+
+/// The subjects of the given rows with which a row of a table (`n`) goes that a condition is true of.
+pub(crate) async fn whose(
+    connection: &mut PgConnection,
+    relation: &Relation,
+    (read, wanted, of): Link<'_>,
+    rows: &Doomed,
+    condition: &str,
+) -> Result<Vec<i32>> {
+    let (columns, values) = pick(rows, read, wanted)?;
+    let join = join(of, &columns, 1);
+    let sql =
+        format!("SELECT DISTINCT p.\"ebb:s\" FROM {relation} AS n JOIN {} ON {} WHERE {condition}", join.from, join.on);
+    let rows = fetch(connection, &sql, &values, &rows.subjects).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// Whether a condition is true of any row of a table (`n`) that goes with the given rows: `wanted` columns of what was
 /// read of those are the table's columns `of`.
 pub(crate) async fn any(
     connection: &mut PgConnection,
     relation: &Relation,
-    (read, wanted, of): (&[Column], &[Ident], &[Ident]),
+    (read, wanted, of): Link<'_>,
     rows: &Doomed,
     condition: &str,
 ) -> Result<bool> {

@@ -15,8 +15,8 @@ mod unmarked;
 pub(crate) use comparable::comparable;
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
-    Changed, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, count_up_to,
-    existing, given, lock, lock_roots, read_roots, sharing, still_linked,
+    Changed, Link, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, count_up_to,
+    existing, given, lock, lock_roots, read_roots, sharing, still_linked, whose,
 };
 pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
