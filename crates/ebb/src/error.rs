@@ -10,6 +10,8 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     message: String,
+    /// The message one by one, where it is several.
+    parts: Vec<String>,
     hint: Option<String>,
     key: Option<&'static str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -58,12 +60,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), hint: None, key: None, source: None }))
+        Self(Box::new(Inner { kind, message: message.into(), parts: Vec::new(), hint: None, key: None, source: None }))
     }
 
     /// The configuration, or a policy, does not make sense.
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Kind::Config, message)
+    }
+
+    /// The same, for several reasons.
+    pub(crate) fn several(parts: Vec<String>) -> Self {
+        let mut error = Self::config(parts.join("; "));
+        error.0.parts = parts;
+        error
     }
 
     /// A caller asked for something that cannot be asked for.
@@ -126,6 +135,7 @@ impl Error {
 
     /// Puts what was being done in front of the message.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.0.parts.iter_mut().for_each(|part| *part = format!("{doing}: {part}"));
         self.0.message = format!("{doing}: {}", self.0.message);
         self
     }
@@ -188,6 +198,14 @@ impl Error {
             .and_then(sqlx::Error::as_database_error)
             .and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?.file());
         file.is_some_and(|file| languages.iter().any(|language| file.ends_with(language)))
+    }
+
+    /// What went wrong, one by one.
+    pub fn parts(&self) -> Vec<&str> {
+        match self.0.parts.as_slice() {
+            [] => vec![&self.0.message],
+            parts => parts.iter().map(String::as_str).collect(),
+        }
     }
 
     /// What the operator can do, where there is something.

@@ -68,15 +68,38 @@ impl Engine {
         policy: &Policy,
         wanted: Option<&[Wanted]>,
     ) -> Result<()> {
-        let checked = match policy {
-            Policy::Expire(expire) => self.check_expire(connection, expire).await,
-            Policy::Partition(policy) => partition::partitioned(connection, policy).await.map(|_| ()),
-            Policy::Retain(policy) => self.check_retain(connection, policy, wanted).await,
-            Policy::Resources(resources) => resources::check(connection, &self.database, resources).await,
-            Policy::Schedule(schedule) => self.check_sink(connection, &schedule.sink, wanted).await,
-            Policy::Once(_) | Policy::Sink(_) | Policy::Pacing(_) | Policy::Keep(_) | Policy::Events(_) => Ok(()),
+        let checked = async {
+            self.check_besides(&mut *connection, policy, wanted, true).await?;
+            match policy {
+                Policy::Expire(expire) => self.check_expire(connection, expire).await,
+                Policy::Retain(policy) => self.check_retain(connection, policy).await,
+                _ => Ok(()),
+            }
         };
-        checked.map_err(|error| error.context(format!("policy {}", policy.name())))
+        checked.await.map_err(|error| error.context(format!("policy {}", policy.name())))
+    }
+
+    /// What a policy needs besides rows that can go: a partitioned table, a store that answers, sinks, keys. Before the schema is
+    /// there, as much of it as can be asked then.
+    pub(crate) async fn check_besides(
+        &self,
+        connection: &mut PgConnection,
+        policy: &Policy,
+        wanted: Option<&[Wanted]>,
+        installed: bool,
+    ) -> Result<()> {
+        match policy {
+            Policy::Partition(policy) if installed => partition::partitioned(connection, policy).await.map(|_| ()),
+            Policy::Partition(policy) => {
+                let table = catalog::table(connection, &policy.table).await?;
+                catalog::column(connection, &table.relation, table.oid, &policy.column).await.map(|_| ())
+            }
+            Policy::Resources(resources) if installed => resources::check(connection, &self.database, resources).await,
+            Policy::Resources(resources) => resources::answers(&self.database, resources).await,
+            Policy::Schedule(schedule) => self.check_sink(connection, &schedule.sink, wanted).await,
+            Policy::Retain(policy) => self.check_outside(connection, policy, wanted).await,
+            _ => Ok(()),
+        }
     }
 
     /// A sink that is named is one that the same file has or, for a change at runtime, the database.
@@ -100,7 +123,8 @@ impl Engine {
         })
     }
 
-    async fn check_retain(
+    /// What a policy over subjects needs outside of their tables.
+    async fn check_outside(
         &self,
         connection: &mut PgConnection,
         policy: &Retain,
@@ -116,6 +140,10 @@ impl Engine {
                 .with_hint("set period_keys = \"ebb-period-keys\" in [audit]: a directory that no backup has")
                 .at_key("snapshot"));
         }
+        Ok(())
+    }
+
+    async fn check_retain(&self, connection: &mut PgConnection, policy: &Retain) -> Result<()> {
         match retain::as_expire(connection, policy).await? {
             Some(expire) => self.check_expire(connection, &expire).await,
             None => retain::check(connection, policy).await,

@@ -3,7 +3,9 @@
 //! does not hide the others.
 
 mod forecast;
+mod missing;
 mod newly;
+mod refused;
 mod store;
 pub(crate) mod survey;
 mod troubles;
@@ -16,12 +18,15 @@ use serde::Serialize;
 use crate::audit::Moment;
 use crate::expire::due::Clock;
 use crate::policy::{
-    self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Mode, Policy, Retain, Stored, Wanted, human,
+    self, AuditDetail, BatchSize, Cadence, Change, ChangeAction, Expire, Kind, Mode, Policy, Retain, Stored, Wanted,
+    Window, Zone, human,
 };
-use crate::retain::{ByAge, MadeDue, MissingColumn, Surroundings, TreePlan};
+use crate::retain::{ByAge, MadeDue, Surroundings, TreePlan};
 use crate::{Engine, Error, Result, pg};
 pub use forecast::{Day, Forecast};
+pub use missing::MissingIndex;
 pub(crate) use newly::made_due;
+pub use refused::Refusal;
 use store::Known;
 pub(crate) use store::scan_time;
 
@@ -43,12 +48,15 @@ pub struct Plan {
     pub trees: Vec<TreePlan>,
     /// What the changes would make due at once, of policies that keep it now.
     pub made_due: Vec<MadeDue>,
+    /// What `ebb apply` would refuse besides what policies and trees say.
+    pub refused: Vec<Refusal>,
 }
 
 impl Plan {
-    /// Whether `ebb apply` or a node would refuse any of it.
+    /// Whether `ebb apply` or a node would refuse any of it. What `ebb apply` asks about is no refusal.
     pub fn has_problems(&self) -> bool {
-        self.policies.iter().any(|policy| policy.problems.iter().any(|problem| problem.refused))
+        !self.refused.is_empty()
+            || self.policies.iter().any(|policy| policy.problems.iter().any(|problem| problem.refused))
             || self.trees.iter().any(|tree| tree.findings.iter().any(|finding| finding.refuses))
     }
 
@@ -56,15 +64,18 @@ impl Plan {
     pub(crate) fn refusal(&self, policy: &str) -> Option<Error> {
         let of_sweep = self.policies.iter().filter(|plan| plan.policy == policy).flat_map(|plan| &plan.problems);
         let of_sweep = of_sweep.filter(|problem| problem.refused).map(|problem| (&problem.message, &problem.fix));
-        let of_tree = self.trees.iter().filter(|tree| tree.policy == policy).flat_map(|tree| &tree.findings);
-        let of_tree = of_tree.filter(|finding| finding.refuses).map(|finding| (&finding.message, &finding.fix));
-        let (message, fix) = of_sweep.chain(of_tree).next()?;
-        let error = Error::config(message.clone());
-        let error = match fix {
-            Some(fix) => error.with_hint(fix.clone()),
-            None => error,
-        };
-        Some(error.context(format!("policy {policy}")))
+        let besides = self.refused.iter().filter(|refused| refused.policy == policy);
+        let besides = besides.map(|refused| (&refused.message, &refused.fix));
+        if let Some((message, fix)) = of_sweep.chain(besides).next() {
+            let error = Error::config(message.clone());
+            let error = match fix {
+                Some(fix) => error.with_hint(fix.clone()),
+                None => error,
+            };
+            return Some(error.context(format!("policy {policy}")));
+        }
+        let refused = self.trees.iter().filter(|tree| tree.policy == policy).find_map(TreePlan::refusal);
+        refused.map(|error| error.context(format!("policy {policy}")))
     }
 }
 
@@ -171,9 +182,18 @@ impl Engine {
         let troubles = troubles::troubles(&mut tx, &followed, migrated).await?;
         tx.rollback().await?;
         let mut trees = self.plan_trees(wanted, &background.stored, migrated).await?;
+        for (tree, retain) in &mut trees {
+            let known = background.known.get(&tree.policy);
+            tree.next_run = next_erasure(retain, at, known);
+            tree.paused = known.and_then(|known| known.paused.clone());
+            let change = changes.iter().find(|change| change.kind == Kind::Retain && change.name == tree.policy);
+            tree.change = change.map(|change| change.action);
+        }
+        let mut trees: Vec<TreePlan> = trees.into_iter().map(|(tree, _)| tree).collect();
         troubles::tell(troubles, &mut policies, &mut trees);
         let made_due = if migrated { self.made_due(wanted).await? } else { Vec::new() };
-        Ok(Plan { at, schema_version, changes, policies, trees, made_due })
+        let refused = self.refusals(wanted, &changes, &trees, migrated).await?;
+        Ok(Plan { at, schema_version, changes, policies, trees, made_due, refused })
     }
 
     /// A sweep as it stands now; retention by age whose tenants' own terms cannot be read goes by the policy's.
@@ -210,7 +230,12 @@ impl Engine {
     }
 
     /// The trees of retain policies, as the file has them or, where it does not, the database.
-    async fn plan_trees(&self, wanted: &[Wanted], stored: &[Stored], installed: bool) -> Result<Vec<TreePlan>> {
+    async fn plan_trees(
+        &self,
+        wanted: &[Wanted],
+        stored: &[Stored],
+        installed: bool,
+    ) -> Result<Vec<(TreePlan, Retain)>> {
         let planned = retained(wanted, stored);
         let among = Surroundings { installed, planned: &planned };
         let mut trees = Vec::new();
@@ -218,8 +243,8 @@ impl Engine {
             let mut tx = self.database().read().await?;
             match crate::retain::plan(&mut tx, retain, among).await {
                 Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => trees.push(TreePlan::refused(retain, &error)),
-                Ok(tree) => trees.extend(tree),
+                Err(error) => trees.push((TreePlan::refused(retain, &error), retain.clone())),
+                Ok(tree) => trees.extend(tree.map(|tree| (tree, retain.clone()))),
             }
         }
         Ok(trees)
@@ -330,121 +355,6 @@ impl Engine {
     }
 }
 
-/// An index that would help, and the statement that makes it.
-#[derive(Debug, Clone, Serialize)]
-pub struct MissingIndex {
-    /// For which policy.
-    pub policy: String,
-    /// On which table.
-    pub table: String,
-    /// `CREATE INDEX CONCURRENTLY …`.
-    pub statement: String,
-}
-
-impl Engine {
-    /// The indexes that the wanted policies lack. A policy that cannot be looked at is somebody else's news.
-    pub async fn missing_indexes(&self, wanted: &[Wanted]) -> Result<Vec<MissingIndex>> {
-        let mut missing = Vec::new();
-        let mut tx = self.database().read().await?;
-        let clock = if pg::schema_version(&mut tx).await?.is_some() { Clock::Ebb } else { Clock::Server };
-        tx.commit().await?;
-        for sweep in to_be_active(wanted, &[]) {
-            let (expire, _) = self.sweep(&sweep, matches!(clock, Clock::Ebb)).await?;
-            let mut tx = self.database().read().await?;
-            let survey = match survey::survey(&mut tx, &expire, clock).await {
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(_) => continue,
-                Ok(survey) => survey,
-            };
-            let of_leaf = |leaf: &survey::Surveyed| {
-                let table = leaf.leaf.relation.label();
-                Some(MissingIndex { policy: expire.name.to_string(), table, statement: leaf.missing_index()? })
-            };
-            missing.extend(survey.leaves.iter().filter_map(of_leaf));
-            tx.rollback().await?;
-        }
-        for want in wanted {
-            let Policy::Retain(retain) = &want.policy else { continue };
-            let mut tx = self.database().read().await?;
-            match crate::retain::missing_index(&mut tx, retain).await {
-                Err(error) if error.is_unavailable() => return Err(error),
-                Ok(Some((table, statement))) => {
-                    missing.push(MissingIndex { policy: want.name.clone(), table, statement });
-                }
-                _ => {}
-            }
-        }
-        missing.dedup_by(|a, b| a.statement == b.statement);
-        Ok(missing)
-    }
-
-    /// The columns that the wanted retain policies name and their tables lack.
-    pub async fn missing_columns(&self, wanted: &[Wanted]) -> Result<Vec<MissingColumn>> {
-        let mut missing = Vec::new();
-        for want in wanted {
-            let Policy::Retain(retain) = &want.policy else { continue };
-            let mut tx = self.database().read().await?;
-            match crate::retain::missing_columns(&mut tx, retain).await {
-                Err(error) if error.is_unavailable() => return Err(error),
-                // A table that is not there is somebody else's news.
-                found => missing.extend(found.unwrap_or_default()),
-            }
-        }
-        Ok(missing)
-    }
-
-    /// Adds a column: a change of the catalog alone, which waits for its lock no longer than a moment.
-    pub async fn create_column(&self, column: &MissingColumn) -> Result<()> {
-        store::create_column(self.database(), &column.statement).await.map_err(|error| error.context(&column.statement))
-    }
-
-    /// What triggers of the wanted policies' tables will not find when a subject is touched through Ebb, policy by policy.
-    pub async fn unseen_names(&self, wanted: &[Wanted]) -> Result<Vec<(String, crate::retain::Finding)>> {
-        let mut found = Vec::new();
-        for want in wanted {
-            let Policy::Retain(policy) = &want.policy else { continue };
-            let mut tx = self.database().read().await?;
-            match crate::retain::unseen(&mut tx, policy).await {
-                Err(error) if error.is_unavailable() => return Err(error),
-                // A table that cannot be looked at is told of elsewhere.
-                Err(_) => {}
-                Ok(unseen) => found.extend(unseen.into_iter().map(|finding| (want.name.clone(), finding))),
-            }
-        }
-        Ok(found)
-    }
-
-    /// What hangs on the subjects of the wanted policies and was not approved yet, policy by policy.
-    pub async fn unapproved(&self, wanted: &[Wanted]) -> Result<Vec<(String, Vec<String>)>> {
-        let mut found = Vec::new();
-        for want in wanted {
-            let Policy::Retain(retain) = &want.policy else { continue };
-            let mut tx = self.database().read().await?;
-            if pg::schema_version(&mut tx).await?.is_none() {
-                continue;
-            }
-            let differs = crate::retain::unapproved(&mut tx, retain).await?;
-            if !differs.is_empty() {
-                found.push((want.name.clone(), differs));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Makes an index without holding up writers, for as long as that takes.
-    pub async fn create_index(&self, index: &MissingIndex) -> Result<()> {
-        store::create_index(self.database(), &index.statement).await.map_err(|error| {
-            let told = error.context(&index.statement);
-            match told.hint() {
-                Some(_) => told,
-                None => told.with_hint(
-                    "an index that failed half way is left invalid: \\d shows it, DROP INDEX CONCURRENTLY removes it",
-                ),
-            }
-        })
-    }
-}
-
 /// A policy that takes rows by their time.
 enum Swept {
     Expire(Box<Expire>),
@@ -490,10 +400,24 @@ pub(crate) fn retained(wanted: &[Wanted], stored: &[Stored]) -> Vec<Retain> {
 
 fn next_run(policy: &Expire, at: Moment, known: Option<&Known>) -> Option<Moment> {
     let next = known.and_then(|known| known.next_at).unwrap_or(Moment::NEG_INFINITY);
+    opened(next, at, policy.window.as_ref(), &policy.zone)
+}
+
+/// The same of a policy over subjects, whose first run waits for its time of day.
+fn next_erasure(policy: &Retain, at: Moment, known: Option<&Known>) -> Option<Moment> {
+    let cadence = policy.subjects().map(|subjects| &subjects.erase);
+    let next = match (known.and_then(|known| known.next_at), cadence) {
+        (None, Some(cadence @ Cadence::At(_))) => cadence.next_after(at.timestamp()?, policy.zone.rules()).into(),
+        (next, _) => next.unwrap_or(Moment::NEG_INFINITY),
+    };
+    opened(next, at, policy.window.as_ref(), &policy.zone)
+}
+
+/// When a window is open, from a moment on that may have passed.
+fn opened(next: Moment, at: Moment, window: Option<&Window>, zone: &Zone) -> Option<Moment> {
     let starts = next.max(at).timestamp()?;
-    let zone = policy.zone.rules();
-    match &policy.window {
-        Some(window) if !window.contains(starts, zone) => Some(window.next_open(starts, zone).into()),
+    match window {
+        Some(window) if !window.contains(starts, zone.rules()) => Some(window.next_open(starts, zone.rules()).into()),
         _ => Some(next),
     }
 }

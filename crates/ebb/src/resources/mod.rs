@@ -58,6 +58,22 @@ async fn alone(connection: &mut PgConnection, policy: &Resources, location: &str
     Ok(())
 }
 
+/// Whether the store of a policy answers, which it must when that is applied first.
+pub(crate) async fn answers(database: &Database, policy: &Resources) -> Result<()> {
+    let driver = driver::open(policy, database)?;
+    let asked = answered(CHECK_WITHIN, driver.owner(policy.name.as_str())).await;
+    asked.map(|_| ()).map_err(|error| silent(&driver.location(), error))
+}
+
+/// Why a store that was not known before cannot be used.
+fn silent(location: &str, error: Error) -> Error {
+    match error.is_config() || error.is_refused() {
+        true => error,
+        false => Error::refused(format!("{location}: {error}"))
+            .with_hint("the store must answer when its policy is applied first: Ebb marks it as its own"),
+    }
+}
+
 /// The marker of the store; `None` when it is away and was known before.
 async fn owner_of(
     connection: &mut PgConnection,
@@ -72,13 +88,7 @@ async fn owner_of(
             tracing::warn!(policy = name, place = location, error = %error, "The store does not answer at the moment");
             return Ok(None);
         }
-        Err(error) if error.is_config() || error.is_refused() => return Err(error),
-        Err(error) => {
-            let refused = Error::refused(format!("{location}: {error}"));
-            return Err(
-                refused.with_hint("the store must answer when its policy is applied first: Ebb marks it as its own")
-            );
-        }
+        Err(error) => return Err(silent(&location, error)),
     };
     let ours = store::installation(connection).await?.id;
     match &owner {

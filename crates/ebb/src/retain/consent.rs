@@ -541,12 +541,15 @@ async fn keeps_column(connection: &mut PgConnection, before: &Retain, wanted: &R
 pub(crate) async fn one_for_each_table(connection: &mut PgConnection) -> Result<()> {
     match store::policies_of_one_table(connection).await? {
         None => Ok(()),
-        Some((table, policies)) => {
-            let both = policies.join(" and ");
-            Err(Error::refused(format!(
-                "the subjects of {table} have two policies, {both}: the shorter one would erase whom the other keeps"
-            ))
-            .with_hint("give a table's subjects one policy, and tenants terms of their own with tenant_override"))
-        }
+        Some((table, policies)) => Err(two_policies(&table, &policies)),
     }
+}
+
+/// Why the subjects of a table have one policy.
+pub(crate) fn two_policies(table: &str, policies: &[impl AsRef<str>]) -> Error {
+    let both = policies.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" and ");
+    Error::refused(format!(
+        "the subjects of {table} have two policies, {both}: the shorter one would erase whom the other keeps"
+    ))
+    .with_hint("give a table's subjects one policy, and tenants terms of their own with tenant_override")
 }

@@ -217,6 +217,17 @@ impl GraphTable {
         keys.first().map(|index| index.columns.clone())
     }
 
+    /// Whether its primary key has a column.
+    pub(crate) fn has_in_key(&self, column: &str) -> bool {
+        let mut indexes = self.leaves.iter().flat_map(|leaf| &leaf.indexes);
+        indexes.any(|index| index.primary && index.columns.iter().any(|name| name == column))
+    }
+
+    /// Whether a column could be null if its table allowed it.
+    pub(crate) fn can_be_loosened(&self, column: &str) -> bool {
+        !self.has_in_key(column) && self.column(column).is_some_and(|column| !column.fixed)
+    }
+
     /// Its primary key holds at the end of a transaction only.
     pub(crate) fn defers_its_key(&self) -> bool {
         self.leaves.iter().flat_map(|leaf| &leaf.indexes).any(|index| index.primary && !index.unique)

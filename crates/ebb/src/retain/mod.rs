@@ -42,7 +42,7 @@ use sqlx::PgConnection;
 
 pub(crate) use astray::{Astray, astray};
 pub use columns::MissingColumn;
-pub(crate) use consent::{Asked, one_for_each_table};
+pub(crate) use consent::{Asked, one_for_each_table, two_policies};
 pub use consent::{Consent, MadeDue, made_due};
 pub(crate) use floor::below_floors;
 pub(crate) use keeper::Surroundings;

@@ -10,10 +10,10 @@ use self::count::Counted;
 use super::compile::{self, Compiled};
 use super::keeper::Surroundings;
 use super::store::rows::{self, Terms};
-use super::tree::{Finding, ShapeEdge};
-use super::{path, store};
+use super::tree::{self, Finding, ShapeEdge};
+use super::{columns, path, store};
 use crate::audit::Moment;
-use crate::policy::{Retain, Subjects, Term};
+use crate::policy::{ChangeAction, Retain, Subjects, Term};
 use crate::{Error, Result};
 
 /// Soft deletes that nobody has marked yet are looked for no further.
@@ -51,9 +51,29 @@ pub struct TreePlan {
     pub findings: Vec<Finding>,
     /// What differs from the tree that was approved; empty when nothing does.
     pub unapproved: Vec<String>,
+    /// What `children` needs yet, to be pasted.
+    pub proposal: Option<String>,
+    /// Why who is due was not counted, or not everybody: the numbers are too small then.
+    pub not_counted: Option<String>,
+    /// What `ebb apply` would make of the policy.
+    pub change: Option<ChangeAction>,
+    /// Why nobody would be erased although they are due.
+    pub paused: Option<String>,
+    /// When erasing runs next: `-infinity` means with the next look of a node.
+    pub next_run: Option<Moment>,
 }
 
 impl TreePlan {
+    /// What mends a finding, unless the proposal does.
+    pub fn mends<'a>(&self, finding: &'a Finding) -> Option<&'a str> {
+        tree::mends(finding, self.proposal.as_deref())
+    }
+
+    /// Why the policy would be refused.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        tree::refusal(&self.findings, self.proposal.as_deref())
+    }
+
     /// Of a policy that cannot be looked at: only why.
     pub(crate) fn refused(policy: &Retain, error: &Error) -> Self {
         let finding = Finding {
@@ -77,9 +97,17 @@ impl TreePlan {
             edges: Vec::new(),
             findings: vec![finding],
             unapproved: Vec::new(),
+            proposal: None,
+            not_counted: Some(REFUSED.to_owned()),
+            change: None,
+            paused: None,
+            next_run: None,
         }
     }
 }
+
+const REFUSED: &str = "the policy would be refused";
+const SLOW: &str = "it takes longer than a look may";
 
 /// Looks at a policy over subjects; none for retention by age.
 pub(crate) async fn plan(
@@ -90,18 +118,22 @@ pub(crate) async fn plan(
     let Some(subjects) = policy.subjects() else { return Ok(None) };
     let name = policy.name.as_str();
     let (table, tree) = compile::tree_among(connection, policy, subjects, among).await?;
-    let shape = tree.shape();
     let approved = if among.installed { store::approved(connection, name).await? } else { None };
-    let unapproved = approved.map(|approved| approved.differences(&shape)).unwrap_or_default();
+    let unapproved = approved.map(|approved| approved.differences(&tree.shape())).unwrap_or_default();
+    let shape = tree.possible_shape();
     let mut findings = tree.findings.clone();
     findings.extend(told::misread(connection, table.oid, &tree).await?);
     findings.extend(told::suspects(connection, policy, &shape).await?);
     findings.extend(path::unseen(connection, &table).await?);
-    let (due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
-    let mut refused = tree.refuse().is_err();
+    let (mut due, held) = if among.installed { store::plan_due(connection, name).await? } else { (0, 0) };
+    let missing = columns::missing(connection, policy).await?;
+    let mut refused = tree.refuse().is_err() || !missing.is_empty();
+    findings.extend(missing.into_iter().map(told::missing));
     if !refused {
         match compiled(connection, policy, subjects, among).await? {
-            Some(Ok(compiled)) => findings.extend(told::ghosts(connection, &compiled, policy, among.installed).await?),
+            Some(Ok(compiled)) => {
+                findings.extend(told::ghosts(connection, &compiled, policy, among.installed).await?);
+            }
             Some(Err(wrong)) => {
                 findings.push(wrong);
                 refused = true;
@@ -109,18 +141,22 @@ pub(crate) async fn plan(
             None => {}
         }
     }
-    let unmarked = match refused {
-        true => Vec::new(),
-        false => unmarked(connection, policy, subjects, among).await?.unwrap_or_default(),
-    };
+    let mut not_counted = refused.then(|| REFUSED.to_owned());
+    let mut unmarked = Vec::new();
+    if !refused {
+        match self::unmarked(connection, policy, subjects, among).await? {
+            Some(found) => unmarked = found,
+            None => not_counted = Some(SLOW.to_owned()),
+        }
+    }
     let soon: &[String] = if subjects.warning.is_none() { &unmarked } else { &[] };
-    let due = due + soon.len() as u64;
-    let mut count_all = Counted::default();
+    due += soon.len() as u64;
+    let mut counted = Counted::default();
     if !refused && due > 0 {
         rows::savepoint(connection).await?;
-        let counted = count::count(connection, (policy, subjects), soon, among).await;
+        let found = count::count(connection, (policy, subjects), soon, among).await;
         rows::end_savepoint(connection, false).await?;
-        match counted {
+        match found {
             Err(error) if error.sqlstate().as_deref() == Some("57014") => findings.push(Finding {
                 refuses: false,
                 table: table.relation.label(),
@@ -128,26 +164,30 @@ pub(crate) async fn plan(
                     .to_owned(),
                 fix: None,
             }),
-            counted => count_all = counted?,
+            found => counted = found?,
         }
     }
-    let Counted { subjects: counted, blocked: blocked_by, erases, unlinks, left } = count_all;
-    let blocked = blocked_by.iter().map(|(_, subjects)| subjects).sum();
+    let blocked = counted.blocked.iter().map(|(_, subjects)| subjects).sum();
     Ok(Some(TreePlan {
         policy: name.to_owned(),
         table: table.relation.label(),
         due: due.saturating_sub(blocked),
         held,
         blocked,
-        blocked_by,
+        blocked_by: counted.blocked,
         unmarked: unmarked.len() as u64,
-        counted,
-        erases,
-        unlinks,
-        left,
+        counted: counted.subjects,
+        erases: counted.erases,
+        unlinks: counted.unlinks,
+        left: counted.left,
         edges: shape.edges,
         findings,
         unapproved,
+        proposal: tree.proposal,
+        not_counted,
+        change: None,
+        paused: None,
+        next_run: None,
     }))
 }
 

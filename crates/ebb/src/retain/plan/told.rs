@@ -9,7 +9,7 @@ use crate::policy::{Retain, Subjects};
 use crate::retain::compile::Compiled;
 use crate::retain::store::rows;
 use crate::retain::tree::{Finding, Shape, Tree, children, entry, text};
-use crate::retain::{look, store, work};
+use crate::retain::{MissingColumn, look, store, work};
 
 /// Rows that others are given to instead of a subject: whoever they are about is a subject as well, or goes with one, or is not
 /// there.
@@ -104,6 +104,13 @@ fn plain(name: &Ident) -> String {
     if simple && !reserved { word.to_owned() } else { name.to_string() }
 }
 
+/// A column that the policy names and its table lacks.
+pub(super) fn missing(column: MissingColumn) -> Finding {
+    let MissingColumn { policy, table, column, statement } = column;
+    let message = format!("it has no column {column}, which policy {policy} names");
+    Finding { refuses: true, table, message, fix: Some(statement) }
+}
+
 /// Columns that look as if they held subjects' ids without a foreign key.
 pub(super) async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &Shape) -> Result<Vec<Finding>> {
     let table = work::table(connection, policy).await?;
@@ -122,7 +129,7 @@ pub(super) async fn suspects(connection: &mut PgConnection, policy: &Retain, kno
         if suspect.nullable {
             actions.insert(1, "nullify");
         }
-        let proposed = children(&[entry(&suspect.table, &columns, &suspect.references, &actions)]);
+        let proposed = children(&entry(&suspect.table, &columns, &suspect.references, &actions));
         let first = suspect.other_type.map_or(String::new(), |other| {
             let at = suspect.columns.iter().position(|name| name.as_ref() == Some(column)).unwrap_or(0);
             format!(

@@ -17,13 +17,23 @@ pub(crate) fn entry(table: &str, columns: &[String], references: &[String], acti
     )
 }
 
-/// The key with entries: one on its line, several each on their own.
-pub(crate) fn children(entries: &[String]) -> String {
+/// The key with an entry.
+pub(crate) fn children(entry: &str) -> String {
+    format!("children = [{entry}]")
+}
+
+/// What `children` needs yet, each entry with the condition that it is needed on: the whole key where there is none.
+pub(crate) fn proposal(entries: &[(String, Option<String>)], has_children: bool) -> Option<String> {
+    let line = |(entry, given): &(String, Option<String>)| match given {
+        Some(given) => format!("\n  {entry},   # if rows of {given} go"),
+        None => format!("\n  {entry},"),
+    };
+    let lines: String = entries.iter().map(line).collect();
     match entries {
-        [one] => format!("children = [{one}]"),
-        several => {
-            format!("children = [\n{}]", several.iter().map(|entry| format!("  {entry},\n")).collect::<String>())
-        }
+        [] => None,
+        _ if has_children => Some(format!("add to children:{lines}")),
+        [(one, None)] => Some(children(one)),
+        _ => Some(format!("children = [{lines}\n]")),
     }
 }
 

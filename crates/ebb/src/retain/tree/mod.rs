@@ -31,6 +31,8 @@ pub(crate) struct Tree {
     /// nothing that goes has to lose a link before.
     pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) findings: Vec<Finding>,
+    /// What `children` needs yet, to be pasted.
+    pub(crate) proposal: Option<String>,
     /// Where its statements look names up.
     pub(crate) path: Path,
 }
@@ -91,6 +93,10 @@ pub(crate) struct Edge {
     /// Columns of a foreign key that may become null: it can be ended before its rows go.
     pub(crate) nullable: Vec<Ident>,
     loose: bool,
+    /// Nobody has said what becomes of its rows; nothing is erased until somebody does.
+    pub(crate) undecided: bool,
+    /// It is there only if rows of this table go, which nobody has decided yet.
+    pub(crate) given: Option<String>,
 }
 
 /// Rows that a policy of their own keeps longer than their subject.
@@ -169,21 +175,32 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
+/// What mends a finding by itself: nothing where it is an entry of `children` that the proposal has.
+pub(crate) fn mends<'a>(finding: &'a Finding, proposal: Option<&str>) -> Option<&'a str> {
+    let entry = |fix: &str| fix.strip_prefix("children = [").and_then(|rest| rest.strip_suffix(']')).map(str::to_owned);
+    let fix = finding.fix.as_deref()?;
+    let proposed = |entry: String| proposal.is_some_and(|proposal| proposal.contains(&entry));
+    (!entry(fix).is_some_and(proposed)).then_some(fix)
+}
+
+/// All that stands in the way, and all that mends it.
+pub(crate) fn refusal(findings: &[Finding], proposal: Option<&str>) -> Option<Error> {
+    let refusals: Vec<&Finding> = findings.iter().filter(|finding| finding.refuses).collect();
+    if refusals.is_empty() {
+        return None;
+    }
+    let told = refusals.iter().map(|finding| format!("{}: {}", finding.table, finding.message));
+    let error = Error::several(told.collect());
+    let fixes = refusals.iter().filter_map(|finding| mends(finding, proposal));
+    let mut fixes: Vec<&str> = fixes.chain(proposal).collect();
+    fixes.dedup();
+    Some(if fixes.is_empty() { error } else { error.with_hint(fixes.join("\n")) })
+}
+
 impl Tree {
     /// An error when something stands in the way.
     pub(crate) fn refuse(&self) -> Result<()> {
-        let refusals: Vec<&Finding> = self.findings.iter().filter(|finding| finding.refuses).collect();
-        let Some(first) = refusals.first() else { return Ok(()) };
-        let told: Vec<String> =
-            refusals.iter().map(|finding| format!("{}: {}", finding.table, finding.message)).collect();
-        let error = Error::config(told.join("; "));
-        Err(match &first.fix {
-            Some(fix) if refusals.len() == 1 => error.with_hint(fix.clone()),
-            _ => {
-                let fixes: Vec<&str> = refusals.iter().filter_map(|finding| finding.fix.as_deref()).collect();
-                if fixes.is_empty() { error } else { error.with_hint(fixes.join("; ")) }
-            }
-        })
+        refusal(&self.findings, self.proposal.as_deref()).map_or(Ok(()), Err)
     }
 
     /// Whether a row can go with more than one subject.

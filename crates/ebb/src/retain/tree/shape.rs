@@ -11,22 +11,30 @@ impl Tree {
     /// What was approved and what is compared with it later: tables, their triggers, edges and actions. What upkeep takes out
     /// of a table that was approved is no other.
     pub(crate) fn shape(&self) -> Shape {
-        self.shape_of(|node| !node.is_out)
+        self.shape_of(|node| !node.is_out, |edge| edge.given.is_none())
     }
 
     /// The same with that, too.
     pub(crate) fn whole_shape(&self) -> Shape {
-        self.shape_of(|_| true)
+        self.shape_of(|_| true, |edge| edge.given.is_none())
     }
 
-    fn shape_of(&self, counts: impl Fn(&Node) -> bool) -> Shape {
+    /// The same with what is there only if rows go about which nobody has decided yet.
+    pub(crate) fn possible_shape(&self) -> Shape {
+        self.shape_of(|node| !node.is_out, |_| true)
+    }
+
+    fn shape_of(&self, counts: impl Fn(&Node) -> bool, leads: impl Fn(&Edge) -> bool) -> Shape {
+        let led_to = |at: usize| at == 0 || self.into(at).any(|(_, edge)| leads(edge));
+        let goes = |at: usize| self.into(at).any(|(_, edge)| leads(edge) && edge.action == EdgeAction::Delete);
         let mut tables: Vec<ShapeTable> = self
             .nodes
             .iter()
-            .filter(|node| counts(node))
-            .map(|node| ShapeTable {
+            .enumerate()
+            .filter(|(at, node)| counts(node) && led_to(*at))
+            .map(|(at, node)| ShapeTable {
                 table: node.relation.label(),
-                erased: node.doomed,
+                erased: at == 0 || goes(at),
                 triggers: node
                     .triggers
                     .iter()
@@ -38,7 +46,7 @@ impl Tree {
                     .collect(),
             })
             .collect();
-        let known = self.edges.iter().filter(|edge| counts(&self.nodes[edge.child]));
+        let known = self.edges.iter().filter(|edge| counts(&self.nodes[edge.child]) && leads(edge));
         let mut edges: Vec<ShapeEdge> = known.map(|edge| self.shape_edge(edge)).collect();
         tables.sort();
         edges.sort();
@@ -66,6 +74,8 @@ impl Tree {
                 (EdgeAction::Nullify(columns), _) => Some(names(columns)),
                 (_, kept) => kept.as_ref().map(|kept| names(&kept.columns)),
             },
+            undecided: edge.undecided,
+            given: edge.given.clone(),
         }
     }
 }
@@ -116,6 +126,12 @@ pub struct ShapeEdge {
     /// The columns that become null in rows that stay; none where that was not written down yet, or is not what happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emptied: Option<Vec<String>>,
+    /// Nobody has said what becomes of its rows, and nothing is erased until somebody does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
+    /// It is there only if rows of this table go, which nobody has decided yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<String>,
 }
 
 impl ShapeTable {
@@ -154,7 +170,7 @@ impl ShapeEdge {
 
 impl std::fmt::Display for ShapeEdge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.name(), self.action)?;
+        write!(f, "{}: {}", self.name(), if self.undecided { "undecided" } else { &self.action })?;
         // Of a single column there is nothing to choose.
         let emptied = self.emptied.as_ref().filter(|_| self.columns.len() > 1);
         let emptied = emptied.map_or(String::new(), |columns| format!(" {}", columns.join(", ")));

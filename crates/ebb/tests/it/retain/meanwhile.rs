@@ -21,7 +21,8 @@ const TABLES: &str = "
     INSERT INTO users VALUES (1, 'a'), (2, 'b'); INSERT INTO orders SELECT id, id, now() - interval '2 years' FROM users;
     CREATE TRIGGER linger BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION linger();";
 const OVERRIDES: &str = "tenant = \"tenant_id\"\ntenant_override = true\n";
-const ORDERS: &str = "[[retain]]\nname = \"orders\"\ntable = \"public.orders\"\ncolumn = \"at\"\nolder_than = \"365d\"\n";
+const ORDERS: &str =
+    "[[retain]]\nname = \"orders\"\ntable = \"public.orders\"\ncolumn = \"at\"\nolder_than = \"365d\"\n";
 
 /// Two users who are due; an order counts for a year by a policy of its own.
 async fn due(more: &str) -> Ebb {
@@ -54,7 +55,9 @@ fn keys(of: Value) -> Spec {
 async fn nobody_is_erased_by_terms_that_were_changed_before_the_batch_ended() {
     for change in [json!({ "grace": "3650d" }), json!({ "enabled": false }), json!({ "mode": "observe" })] {
         let ebb = due("").await;
-        let set = async || { ebb.engine.set_policy("users", &keys(change.clone()), "test").await.unwrap(); };
+        let set = async || {
+            ebb.engine.set_policy("users", &keys(change.clone()), "test").await.unwrap();
+        };
         let run = changed_meanwhile(&ebb, "users:erase", set).await;
         assert_eq!((run.status, ebb.ids().await.as_str()), (Status::Stopped, "1,2"), "{change}: {run:?}");
         assert_eq!((ebb.erased().await.0, ebb.list("id", "orders").await.as_str()), (0, "1,2"), "{change}");
@@ -94,13 +97,13 @@ async fn no_row_goes_that_a_policy_of_its_own_keeps_by_then() {
 
 #[tokio::test]
 async fn no_part_of_a_claimed_subject_goes_by_terms_that_were_changed_meanwhile() {
-    let ebb = due(
-        "INSERT INTO orders SELECT 10 + n, 1, now() - interval '2 years' FROM generate_series(1, 40001) n;
+    let ebb = due("INSERT INTO orders SELECT 10 + n, 1, now() - interval '2 years' FROM generate_series(1, 40001) n;
          DROP TRIGGER linger ON orders;
-         CREATE TRIGGER linger BEFORE DELETE ON orders FOR EACH ROW WHEN (OLD.id = 40011) EXECUTE FUNCTION linger();",
-    )
+         CREATE TRIGGER linger BEFORE DELETE ON orders FOR EACH ROW WHEN (OLD.id = 40011) EXECUTE FUNCTION linger();")
     .await;
-    let set = async || { ebb.engine.set_policy("users", &keys(json!({ "enabled": false })), "test").await.unwrap(); };
+    let set = async || {
+        ebb.engine.set_policy("users", &keys(json!({ "enabled": false })), "test").await.unwrap();
+    };
     let run = changed_meanwhile(&ebb, "users:erase", set).await;
     assert_eq!((run.status, ebb.state("1").await.as_str()), (Status::Stopped, "erasing"), "{run:?}");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders WHERE id = 40011").await, 1);
@@ -115,8 +118,9 @@ async fn a_sweep_takes_no_row_that_is_not_due_any_more() {
     ))
     .await;
     ebb.policy("older_than = \"10d\"").await;
-    let set =
-        async || { ebb.engine.set_policy("t", &keys(json!({ "older_than": "3650d" })), "test").await.unwrap(); };
+    let set = async || {
+        ebb.engine.set_policy("t", &keys(json!({ "older_than": "3650d" })), "test").await.unwrap();
+    };
     let run = changed_meanwhile(&ebb, "t", set).await;
     assert_eq!((run.status, run.rows), (Status::Stopped, 0), "{run:?}");
     assert_eq!((ebb.db.scalar::<i64>("SELECT count(*) FROM t").await, ebb.audited().await), (20, 0));

@@ -192,7 +192,8 @@ async fn a_policy_that_comes_while_another_erases_keeps_its_rows_from_then_on() 
     execute(&mut latch, "SELECT pg_advisory_lock(46)").await;
     let engine = ebb.engine.clone();
     let run = tokio::spawn(async move { run_once(&engine, &["users:erase"]).await });
-    ebb.until("EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')").await;
+    ebb.until("EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')")
+        .await;
     let policy = orders("3650d", "floor = \"3650d\"\nbasis = \"tax\"");
     ebb.apply(&format!("{policy}{users}")).await;
     execute(&mut latch, "SELECT pg_advisory_unlock(46)").await;

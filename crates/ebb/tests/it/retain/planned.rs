@@ -148,3 +148,177 @@ async fn the_account_that_rows_are_given_to_is_protected_without_binding_anybody
         );
     }
 }
+
+/// A proposal as somebody pastes it who takes the first action everywhere.
+fn chosen(proposal: &str) -> String {
+    let lines = proposal.lines().map(|line| match line.split_once(" | ") {
+        Some((before, rest)) => format!("{before}\"{}\n", rest.split_once('"').unwrap().1),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+#[tokio::test]
+async fn all_that_nobody_has_decided_is_asked_at_once_also_below_each_other() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE customers (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users);
+         CREATE TABLE orders (id bigint PRIMARY KEY, customer_id bigint NOT NULL REFERENCES customers, seller bigint REFERENCES users);
+         CREATE TABLE lines (order_id bigint REFERENCES orders, line int, PRIMARY KEY (order_id, line));
+         CREATE TABLE carts (customer_id bigint REFERENCES customers ON DELETE CASCADE);
+         CREATE TABLE notes (id bigint, line int, order_id bigint, UNIQUE (id), FOREIGN KEY (order_id, line) REFERENCES lines ON DELETE CASCADE);
+         CREATE TABLE marks (note_id bigint REFERENCES notes (id) ON DELETE CASCADE)",
+    )
+    .await;
+    let tree = planned(&ebb, &wanted(&users("")).unwrap()).await;
+    let edges: Vec<String> = tree
+        .edges
+        .iter()
+        .map(|edge| format!("{} {} {}", edge.table, edge.undecided, edge.given.as_deref().unwrap_or("-")))
+        .collect();
+    assert_eq!(
+        edges,
+        [
+            "public.carts false public.customers",
+            "public.customers true -",
+            "public.lines true public.orders",
+            "public.marks false public.lines",
+            "public.notes false public.lines",
+            "public.orders true public.customers",
+            "public.orders true -",
+        ]
+    );
+    assert!(tree.edges.iter().filter(|edge| edge.undecided).all(|edge| edge.action == "keep"), "as programs know it");
+    let proposal = tree.proposal.unwrap();
+    assert_eq!(
+        proposal,
+        "children = [\n  \
+           { table = \"public.customers\", column = \"user_id\", action = \"delete | anonymize\" },\n  \
+           { table = \"public.orders\", column = \"seller\", action = \"delete | nullify | anonymize\" },\n  \
+           { table = \"public.orders\", column = \"customer_id\", action = \"delete | anonymize\" },   # if rows of public.customers go\n  \
+           { table = \"public.lines\", column = \"order_id\", action = \"delete\" },   # if rows of public.orders go\n]"
+    );
+    assert!(tree.not_counted.is_some());
+    let keyless = "if rows of public.lines go: it has no primary key, and rows of other tables refer to it";
+    assert!(tree.findings.iter().any(|found| found.refuses && found.message == keyless), "{:?}", tree.findings);
+    // Applying says the same, each by itself.
+    let error = ebb.try_apply(&users("")).await.unwrap_err();
+    assert_eq!(error.parts().len(), 5, "{error}");
+    assert!(
+        error.parts()[0].starts_with("policy users: public.customers: foreign key customers_user_id_fkey"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().ends_with(&proposal), "{error:?}");
+    // Unchosen it is refused, and chosen it is all that was missing.
+    ebb.db.execute("ALTER TABLE notes ADD PRIMARY KEY (id)").await;
+    assert!(wanted(&users(&proposal)).unwrap_err().to_string().contains("`action` cannot be \"delete | anonymize\""));
+    ebb.apply(&users(&chosen(&proposal))).await;
+    // What is there already is added to.
+    ebb.db.execute("CREATE TABLE late (user_id bigint REFERENCES users)").await;
+    let tree = planned(&ebb, &wanted(&users(&chosen(&proposal))).unwrap()).await;
+    let more = "add to children:\n  { table = \"public.late\", column = \"user_id\", action = \"delete | nullify | anonymize\" },";
+    assert_eq!(tree.proposal.as_deref(), Some(more));
+}
+
+#[tokio::test]
+async fn what_mends_a_refusal_can_be_pasted() {
+    let table = "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz)";
+    for (sql, says, fix) in [
+        (
+            "CREATE TABLE p (user_id bigint, at int) PARTITION BY LIST (at); CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+             CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2); CREATE TABLE p3 PARTITION OF p FOR VALUES IN (3);
+             ALTER TABLE p1 ADD CONSTRAINT of_user FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE",
+            "lacks the foreign key",
+            "ALTER TABLE public.p2 ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE;\n\
+             ALTER TABLE public.p3 ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE",
+        ),
+        (
+            "CREATE TABLE a (b_id int NOT NULL, id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+             CREATE TABLE b (a_id int NOT NULL REFERENCES a ON DELETE CASCADE, id int PRIMARY KEY);
+             ALTER TABLE a ADD FOREIGN KEY (b_id) REFERENCES b ON DELETE CASCADE",
+            "in a circle without a nullable or deferrable edge",
+            "ALTER TABLE \"public\".\"b\" ALTER CONSTRAINT \"b_a_id_fkey\" DEFERRABLE",
+        ),
+        (
+            "ALTER TABLE users ADD status text",
+            "it has no column due_at, which policy users names",
+            "ALTER TABLE \"public\".\"users\" ADD COLUMN \"due_at\" timestamptz",
+        ),
+    ] {
+        let ebb = Ebb::with(&format!("{table}; {sql}")).await;
+        let config = users(if sql.contains("status") { "mirror = { due = \"due_at\" }" } else { "" });
+        let tree = planned(&ebb, &wanted(&config).unwrap()).await;
+        let found = tree.findings.iter().find(|found| found.refuses && found.message.contains(says)).expect(says);
+        assert_eq!(found.fix.as_deref(), Some(fix));
+        ebb.db.execute(fix).await;
+        ebb.apply(&config).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_pasted_says_what_to_do() {
+    let cases = [
+        (
+            "CREATE TABLE a (user_id bigint PRIMARY KEY REFERENCES users ON DELETE SET NULL)",
+            "user_id is part of the primary key of public.a: delete the rows",
+        ),
+        ("CREATE TABLE c () INHERITS (users)", "ALTER TABLE ONE_THAT_INHERITS NO INHERIT \"public\".\"users\""),
+    ];
+    for (sql, fix) in cases {
+        let ebb =
+            Ebb::with(&format!("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); {sql}")).await;
+        let error = ebb.try_apply(&users("")).await.unwrap_err();
+        assert!(error.hint().unwrap().starts_with(fix), "{error:?}");
+    }
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE profiles (user_id bigint PRIMARY KEY REFERENCES users ON DELETE CASCADE, deleted_at timestamptz)",
+    )
+    .await;
+    // One to one, and both with a policy: either may say that the other goes along.
+    let profiles = users("").replace("users", "profiles");
+    let error = ebb.try_apply(&format!("{profiles}{}", users(""))).await.unwrap_err();
+    let fix = "children = [{ table = \"public.profiles\", column = \"user_id\", action = \"delete\" }] (delete takes them along, each with a record: erase_along)";
+    assert_eq!(error.hint(), Some(fix));
+    ebb.apply(&format!("{profiles}{}", users(fix.split(" (").next().unwrap()))).await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_called_after_another_table_is_named() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+         CREATE TABLE line_items (order_id bigint, n int); CREATE TABLE visits (user_id bigint, who bigint)",
+    )
+    .await;
+    let link = |table: &str, column: &str, references: &str| {
+        format!("{{ table = \"{table}\", column = \"{column}\", references = \"{references}\", action = \"delete\" }}")
+    };
+    let children = [link("line_items", "order_id", "id"), link("visits", "user_id", "id"), link("visits", "who", "id")];
+    let said = told(&ebb, &users(&format!("children = [{}]", children.join(", ")))).await;
+    assert!(said.starts_with("public.line_items: children takes its column order_id for id of public.users; by its name it refers to public.orders\n"), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let fix = "ALTER TABLE \"public\".\"line_items\" ADD FOREIGN KEY (\"order_id\") REFERENCES public.orders (\"id\") NOT VALID";
+    assert!(said.contains(fix), "{said}");
+    // With that it is a link below the first level.
+    ebb.db.execute(&format!("INSERT INTO users VALUES (1), (2); INSERT INTO orders VALUES (2, 1); INSERT INTO line_items VALUES (2, 1); {fix}")).await;
+    let config = users("children = [{ table = \"line_items\", column = \"order_id\", action = \"delete\" }]");
+    ebb.apply(&config).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '2')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("n", "line_items").await, "1", "it is of the order, and that is of somebody else");
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+    ebb.db.advance("91 days").await;
+    ebb.once("users").await;
+    assert_eq!(ebb.list("n", "line_items").await, "");
+    // A column that the root does not have is told of together with what `references` means.
+    let error = ebb.try_apply(&users(&format!("children = [{}]", link("visits", "who", "code")))).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("public.users: it has no column code, and children says that who of public.visits refers to it"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().contains("`references` names a column of public.users"), "{error:?}");
+}

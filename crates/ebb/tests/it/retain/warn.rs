@@ -814,7 +814,8 @@ async fn what_is_marked_warned_and_erased_is_on_disk_whatever_a_database_says_of
         again.pass("31 days").await;
         again.run().await;
         assert!(!again.there(7).await);
-        let told = "(SELECT DISTINCT action || ' ' || waits AS it FROM told WHERE action IN ('mark', 'warn', 'erase')) t";
+        let told =
+            "(SELECT DISTINCT action || ' ' || waits AS it FROM told WHERE action IN ('mark', 'warn', 'erase')) t";
         assert_eq!(again.ebb.list("it", told).await, format!("erase {expected},mark {expected},warn {expected}"));
     }
 }

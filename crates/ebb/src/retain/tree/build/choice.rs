@@ -1,6 +1,7 @@
 //! What becomes of the rows behind an edge: the action that somebody chose, refused where a constraint or a longer policy of
 //! the rows forbids it.
 
+use super::super::entry::{children, entry};
 use super::{Builder, EdgeAction, Finding, Kept, Wishes, idents};
 use crate::Result;
 use crate::pg::Ident;
@@ -42,9 +43,7 @@ impl<'a> Builder<'a> {
         if nullable.is_empty() {
             let message =
                 format!("policy {policy} keeps its rows for {term} by a time of their own, and they would go");
-            let fix = format!(
-                "name an action for {list} that leaves them: nullify (the column must allow null) or anonymize"
-            );
+            let fix = self.leaving(child, (columns, key), keeper)?;
             self.refuse(&relation, message, Some(fix));
             return Ok((wish, None));
         }
@@ -70,6 +69,33 @@ impl<'a> Builder<'a> {
         let message = format!("policy {policy} keeps its rows for {term}: {which}, and {emptied} becomes null");
         self.findings.push(Finding { refuses: false, table: relation.label(), message, fix: None });
         Ok(decided)
+    }
+
+    /// How rows that somebody keeps can stay, or go all the same, where their link cannot become null as it is.
+    fn leaving(&self, child: u32, (columns, key): (&[String], Option<&ForeignKey>), keeper: &Keeper) -> Result<String> {
+        let table = self.table(child)?;
+        let columns = key.map_or(columns, |key| &key.child_columns);
+        let mut ways = Vec::new();
+        if let Some(column) = columns.iter().find(|name| table.can_be_loosened(name)) {
+            let column = Ident::new(column.as_str());
+            ways.push(format!("ALTER TABLE {} ALTER COLUMN {column} DROP NOT NULL, and they stay", table.relation));
+        }
+        let along = keeper.is_of_subjects() && keeper.floor.is_none();
+        let mut actions = if columns.iter().any(|name| table.has_in_key(name)) { vec![] } else { vec!["anonymize"] };
+        if along {
+            actions.insert(0, "delete");
+        }
+        if !actions.is_empty() {
+            let with = if along { " (delete takes them along, each with a record: erase_along)" } else { "" };
+            ways.push(format!("{}{with}", children(&entry(&table.relation.label(), columns, &[], &actions))));
+        }
+        Ok(match ways.is_empty() {
+            true => format!(
+                "let policy {} go, or let its rows refer by a column that is no part of their key",
+                keeper.policy
+            ),
+            false => ways.join("; or "),
+        })
     }
 
     /// Of a link over `columns` those that become null to end it: none that a policy of the rows goes by, and where there is a
@@ -166,9 +192,12 @@ impl<'a> Builder<'a> {
                     let list = not_null.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
                     let why = if full { " (MATCH FULL: all columns, or none)" } else { "" };
                     let message = format!("{by} would set {list} to null, and the column does not allow it{why}");
-                    let fix = not_null.first().map(|name| match fixed(name) {
-                        true => "its type, a CHECK or what it is generated from says so: delete the rows, or let the column be another".to_owned(),
-                        false => {
+                    let fix = not_null.first().map(|name| match (found.has_in_key(name), fixed(name)) {
+                        (true, _) => {
+                            format!("{name} is part of the primary key of {}: delete the rows", relation.label())
+                        }
+                        (_, true) => "its type, a CHECK or what it is generated from says so: delete the rows, or let the column be another".to_owned(),
+                        (false, false) => {
                             format!("ALTER TABLE {relation} ALTER COLUMN {} DROP NOT NULL", Ident::new(name.as_str()))
                         }
                     });

@@ -1,6 +1,7 @@
 //! Which edges lead to a table, and what each does: foreign keys that the graph has, and links that the policy names.
 //! Invariant: an edge is in the tree with an action that somebody chose, or is refused by name.
 
+use super::super::entry::{children, entry};
 use super::{Builder, Edge, EdgeAction, Finding, Wishes, idents, same};
 use crate::Result;
 use crate::pg::{Ident, Operators, Relation};
@@ -10,7 +11,7 @@ use crate::retain::graph::{Collation, ForeignKey, Graph, GraphTable, OnDelete, U
 impl<'a> Builder<'a> {
     /// Entries of `children` that no foreign key stands behind.
     pub(super) fn links(&mut self) -> Result<()> {
-        for (at, (table, child)) in self.wishes.children.iter().enumerate() {
+        'entries: for (at, (table, child)) in self.wishes.children.iter().enumerate() {
             let (root, named) = (self.wishes.root, self.table(*table)?.relation.clone());
             let behind = |key: &&ForeignKey| {
                 key.child == *table && same(&key.child_columns, &child.columns) && key.missing_in.is_empty()
@@ -31,12 +32,23 @@ impl<'a> Builder<'a> {
                 continue;
             }
             for (of, names) in [(*table, &child.columns), (root, &child.references)] {
-                let table = self.table(of)?;
-                if let Some(name) = names.iter().find(|name| table.column(name).is_none()) {
-                    let (relation, message) = (table.relation.clone(), format!("it has no column {name}"));
-                    self.refuse(&relation, message, None);
-                    return Ok(());
-                }
+                let (of, theirs) = (self.table(of)?, of == root && of != *table);
+                let Some(name) = names.iter().find(|name| of.column(name).is_none()) else { continue };
+                let (relation, message) = (of.relation.clone(), format!("it has no column {name}"));
+                let (message, fix) = match theirs {
+                    false => (message, None),
+                    true => (
+                        format!("{message}, and children says that {columns} of {} refers to it", named.label()),
+                        Some(format!(
+                            "`references` names a column of {}; what belongs to another table needs a foreign key to it: \
+                             ALTER TABLE {named} ADD FOREIGN KEY ({}) REFERENCES … NOT VALID",
+                            relation.label(),
+                            idents(&child.columns).iter().map(Ident::to_string).collect::<Vec<_>>().join(", ")
+                        )),
+                    ),
+                };
+                self.refuse(&relation, message, fix);
+                continue 'entries;
             }
             let (wish, kept) = self.kept_longer(*table, (&child.columns, None), child.action.clone(), true)?;
             let action = self.action(*table, &child.columns, &wish, None);
@@ -59,6 +71,8 @@ impl<'a> Builder<'a> {
                 distinct,
                 nullable: Vec::new(),
                 loose: true,
+                undecided: false,
+                given: None,
                 action,
             };
             self.add(edge)?;
@@ -67,10 +81,13 @@ impl<'a> Builder<'a> {
     }
 
     fn add(&mut self, edge: Edge) -> Result<()> {
-        if edge.action == EdgeAction::Delete {
-            self.doomed.insert(self.nodes[edge.child]);
-        }
         let (child, parent) = (self.nodes[edge.child], self.nodes[edge.parent]);
+        if edge.action == EdgeAction::Delete
+            && self.doomed.insert(child)
+            && let Some(given) = &edge.given
+        {
+            self.supposed.insert(child, given.clone());
+        }
         if edge.action != EdgeAction::Keep {
             self.indexed(child, &edge)?;
             for (table, columns) in [(child, &edge.child_columns), (parent, &edge.parent_columns)] {
@@ -191,7 +208,12 @@ impl<'a> Builder<'a> {
         let named = self.named(key);
         if let Some(partition) = &key.only_partition {
             let message = format!("foreign key {} refers to the one partition {}", key.name, partition.label());
-            self.refuse(&child, message, Some("let it refer to the whole table".into()));
+            let fix = format!(
+                "ALTER TABLE {child} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} {}",
+                self.definition(key)?,
+                name = Ident::new(&key.name)
+            );
+            self.refuse(&child, message, Some(fix));
         }
         if self.declared(key) {
             return Ok(());
@@ -201,8 +223,11 @@ impl<'a> Builder<'a> {
                 "foreign key {} is over periods: which rows belong to a subject is not told by equal values",
                 key.name
             );
-            let fix = "DROP CONSTRAINT, and name the other columns in children, with references";
-            self.refuse(&child, message, Some(fix.into()));
+            let fix = format!(
+                "ALTER TABLE {child} DROP CONSTRAINT {}, and name its other columns in children, with references",
+                Ident::new(&key.name)
+            );
+            self.refuse(&child, message, Some(fix));
         }
         if !key.enforced {
             let message = format!(
@@ -216,8 +241,12 @@ impl<'a> Builder<'a> {
             let lacking = key.missing_in.iter().map(Relation::label).collect::<Vec<_>>().join(", ");
             let message =
                 format!("{lacking} lacks the foreign key to {} that its siblings have", key.parent_columns.join(", "));
-            let fix = "add it there, or name the whole table in children, with references";
-            self.refuse(&child, message, Some(fix.into()));
+            let definition = self.definition(key)?;
+            let add = |partition: &Relation| {
+                format!("ALTER TABLE {partition} ADD CONSTRAINT {} {definition}", Ident::new(&key.name))
+            };
+            let fix = key.missing_in.iter().map(add).collect::<Vec<_>>().join(";\n");
+            self.refuse(&child, message, Some(fix));
         }
         let wish = match (named, key.on_delete, self.wishes.unnamed) {
             (Some((at, child)), ..) => {
@@ -228,29 +257,14 @@ impl<'a> Builder<'a> {
             (None, OnDelete::SetNull, _) => ChildAction::Nullify,
             (None, _, Unnamed::Delete) => ChildAction::Delete,
             (None, _, Unnamed::Refuse) => {
-                let columns = key.child_columns.join(", ");
-                let message = format!(
-                    "foreign key {} ({columns}) says ON DELETE {}: nobody has said what becomes of its rows",
-                    key.name,
-                    key.on_delete.words()
-                );
-                let column = if key.child_columns.len() == 1 {
-                    format!("{:?}", key.child_columns[0])
-                } else {
-                    format!("{:?}", key.child_columns)
-                };
-                let fix = format!(
-                    "children = [{{ table = {:?}, column = {column}, action = \"delete\" | \"nullify\" | \"anonymize\" }}]",
-                    child.label()
-                );
-                self.refuse(&child, message, Some(fix));
+                self.ask(key)?;
                 ChildAction::Keep
             }
         };
-        let refused = wish == ChildAction::Keep && named.is_none();
+        let undecided = wish == ChildAction::Keep && named.is_none();
         let (wish, kept) = self.kept_longer(key.child, (&key.set_columns, Some(key)), wish, named.is_some())?;
         let action =
-            if refused { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
+            if undecided { EdgeAction::Keep } else { self.action(key.child, &key.set_columns, &wish, Some(key)) };
         let table = self.table(key.child)?;
         let loose = key.deferrable || !table.emptied(&key.child_columns, key.full).is_empty();
         let nullable = idents(&table.ended(&key.child_columns, key.full));
@@ -271,9 +285,56 @@ impl<'a> Builder<'a> {
             distinct: true,
             loose,
             nullable,
+            undecided,
+            given: self.supposed.get(&key.parent).cloned(),
             action,
         };
         self.add(edge)
+    }
+
+    /// A foreign key about which nobody has said anything: what can become of its rows, to be chosen from.
+    fn ask(&mut self, key: &ForeignKey) -> Result<()> {
+        let (table, home) = (self.table(key.child)?, self.home(key.child));
+        let (relation, label) = (table.relation.clone(), table.relation.label());
+        let mut actions = vec!["delete"];
+        if !table.emptied(&key.set_columns, key.full).is_empty() {
+            actions.push("nullify");
+        }
+        if !key.child_columns.iter().any(|name| table.has_in_key(name)) {
+            actions.push("anonymize");
+        }
+        let entry = entry(&label, &key.child_columns, &[], &actions);
+        let mut keepers = self.wishes.keepers.iter();
+        let own = keepers.find(|keeper| keeper.table == home && keeper.is_of_subjects());
+        let subjects = own.map_or(String::new(), |own| {
+            format!(
+                "; they are subjects of policy {}, whom `delete` takes along, each with a record (erase_along)",
+                own.policy
+            )
+        });
+        let message = format!(
+            "foreign key {} ({}) says ON DELETE {}: nobody has said what becomes of its rows{subjects}",
+            key.name,
+            key.child_columns.join(", "),
+            key.on_delete.words()
+        );
+        self.refuse(&relation, message, Some(children(&entry)));
+        self.undecided.push((entry, self.supposed.get(&key.parent).cloned()));
+        Ok(())
+    }
+
+    /// A foreign key as SQL writes it, to the whole of the table that it refers to.
+    fn definition(&self, key: &ForeignKey) -> Result<String> {
+        let list = |names: &[String]| idents(names).iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
+        let full = if key.full { " MATCH FULL" } else { "" };
+        let deferrable = if key.deferrable { " DEFERRABLE" } else { "" };
+        Ok(format!(
+            "FOREIGN KEY ({}) REFERENCES {} ({}){full} ON DELETE {}{deferrable}",
+            list(&key.child_columns),
+            self.table(key.parent)?.relation,
+            list(&key.parent_columns),
+            key.on_delete.words()
+        ))
     }
 
     /// By what columns of a link are compared: by operators that both sides have, or those that are given, and by which collation.

@@ -9,6 +9,7 @@ mod triggers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::order::Walk;
+use super::entry::proposal;
 use super::{Column, Edge, EdgeAction, Finding, Kept, Node, Tree};
 use crate::pg::{Ident, Relation};
 use crate::policy::{Child, Term, Unnamed};
@@ -47,23 +48,13 @@ pub(crate) fn build(graph: &Graph, wishes: &Wishes<'_>) -> Result<Tree> {
         edges: Vec::new(),
         used: BTreeSet::new(),
         findings: Vec::new(),
+        followed: BTreeSet::new(),
+        supposed: BTreeMap::new(),
+        undecided: Vec::new(),
     };
     builder.links()?;
-    let mut next = 0;
-    // Nodes are appended while their edges are followed.
-    while next < builder.nodes.len() {
-        let table = builder.nodes[next];
-        if builder.doomed.contains(&table) {
-            for key in graph.keys.iter().filter(|key| key.parent == table) {
-                builder.follow(key)?;
-            }
-        }
-        next += 1;
-        // A table that was only to be unlinked may turn out to be doomed through another edge.
-        if let Some(again) = builder.nodes.iter().position(|table| builder.unfollowed(*table)) {
-            next = next.min(again);
-        }
-    }
+    builder.explore()?;
+    builder.suppose()?;
     builder.finish()
 }
 
@@ -76,6 +67,12 @@ struct Builder<'a> {
     /// Entries of `children` that turned out to be about something.
     used: BTreeSet<usize>,
     findings: Vec<Finding>,
+    /// Doomed tables whose foreign keys were looked at.
+    followed: BTreeSet<u32>,
+    /// Tables that are doomed only if rows of a table go, which nobody has decided yet.
+    supposed: BTreeMap<u32, String>,
+    /// Entries that `children` needs yet, each with such a condition.
+    undecided: Vec<(String, Option<String>)>,
 }
 
 impl<'a> Builder<'a> {
@@ -102,24 +99,52 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether a doomed table has foreign keys that were not looked at yet.
-    fn unfollowed(&self, table: u32) -> bool {
-        self.doomed.contains(&table)
-            && self.graph.keys.iter().any(|key| {
-                key.parent == table && !self.declared(key) && !self.edges.iter().any(|edge| self.is(edge, key))
-            })
+    /// Follows every foreign key that leads to a doomed table, also to one that turned out to be doomed after it was met.
+    fn explore(&mut self) -> Result<()> {
+        let graph = self.graph;
+        let next = |builder: &Self| {
+            let mut nodes = builder.nodes.iter().copied();
+            nodes.find(|table| builder.doomed.contains(table) && !builder.followed.contains(table))
+        };
+        while let Some(table) = next(self) {
+            self.followed.insert(table);
+            for key in graph.keys.iter().filter(|key| key.parent == table) {
+                self.under(table, |builder| builder.follow(key))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks below edges about which nobody has decided as if their rows went, so that everything is asked at once.
+    fn suppose(&mut self) -> Result<()> {
+        let mut next = 0;
+        while let Some(edge) = self.edges.get(next) {
+            next += 1;
+            let table = self.nodes[edge.child];
+            if edge.undecided && self.doomed.insert(table) {
+                let label = self.table(table)?.relation.label();
+                self.supposed.insert(table, label);
+                self.explore()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is found about a table that goes only on a condition says so.
+    fn under<T>(&mut self, table: u32, looks: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let (from, given) = (self.findings.len(), self.supposed.get(&table).cloned());
+        let found = looks(self)?;
+        if let Some(given) = given {
+            for finding in &mut self.findings[from..] {
+                finding.message = format!("if rows of {given} go: {}", finding.message);
+            }
+        }
+        Ok(found)
     }
 
     /// A foreign key that not all partitions have is declared as a link over the whole table, which is an edge already.
     fn declared(&self, key: &ForeignKey) -> bool {
         !key.missing_in.is_empty() && self.named(key).is_some_and(|(_, link)| !link.references.is_empty())
-    }
-
-    fn is(&self, edge: &Edge, key: &ForeignKey) -> bool {
-        edge.key.as_deref() == Some(&key.name)
-            && self.nodes[edge.child] == key.child
-            && self.nodes[edge.parent] == key.parent
-            && edge.child_columns.iter().map(Ident::as_str).eq(key.child_columns.iter().map(String::as_str))
     }
 
     fn finish(mut self) -> Result<Tree> {
@@ -135,34 +160,47 @@ impl<'a> Builder<'a> {
             }
         }
         let (order, groups) = self.order();
-        for component in order.iter().filter(|component| component.len() > 1) {
-            let inside = |edge: &&Edge| component.contains(&edge.child) && component.contains(&edge.parent);
-            let inside = self.edges.iter().filter(inside).filter(|edge| edge.action == EdgeAction::Delete);
-            if !inside.clone().any(|edge| edge.loose) {
-                let names: Vec<String> = inside.filter_map(|edge| edge.key.clone()).collect();
-                let circle: Vec<String> = component
-                    .iter()
-                    .map(|node| Ok(self.table(self.nodes[*node])?.relation.label()))
-                    .collect::<Result<_>>()?;
-                let relation = self.table(self.nodes[component[0]])?.relation.clone();
-                let message = format!(
-                    "{} refer to each other in a circle without a nullable or deferrable edge",
-                    circle.join(", ")
-                );
-                let fix =
-                    format!("ALTER TABLE … ALTER CONSTRAINT {} DEFERRABLE", names.first().cloned().unwrap_or_default());
-                self.refuse(&relation, message, Some(fix));
-            }
-        }
         for component in &order {
-            self.inseparable(component)?;
+            let supposed =
+                component.iter().map(|node| self.nodes[*node]).find(|table| self.supposed.contains_key(table));
+            let table = supposed.unwrap_or(self.nodes[component[0]]);
+            self.under(table, |builder| {
+                builder.bound(component)?;
+                builder.inseparable(component)
+            })?;
         }
         let mut nodes = Vec::new();
         for (at, oid) in self.nodes.clone().into_iter().enumerate() {
             let circle = order.iter().find(|component| component.contains(&at));
-            nodes.push(self.make_node(at, oid, circle.map_or(&[][..], Vec::as_slice))?);
+            let circle = circle.map_or(&[][..], Vec::as_slice);
+            nodes.push(self.under(oid, |builder| builder.make_node(at, oid, circle))?);
         }
-        Ok(Tree { nodes, edges: self.edges, order, groups, findings: self.findings, path: Path::default() })
+        let proposal = proposal(&self.undecided, !self.wishes.children.is_empty());
+        Ok(Tree { nodes, edges: self.edges, order, groups, findings: self.findings, proposal, path: Path::default() })
+    }
+
+    /// Refuses a circle that no order of statements gets out of.
+    fn bound(&mut self, component: &[usize]) -> Result<()> {
+        let inside = |edge: &&Edge| component.contains(&edge.child) && component.contains(&edge.parent);
+        let inside = self.edges.iter().filter(inside).filter(|edge| edge.action == EdgeAction::Delete);
+        if component.len() == 1 || inside.clone().any(|edge| edge.loose) {
+            return Ok(());
+        }
+        let label = |node: &usize| Ok(self.table(self.nodes[*node])?.relation.label());
+        let circle: Vec<String> = component.iter().map(label).collect::<Result<_>>()?;
+        let message =
+            format!("{} refer to each other in a circle without a nullable or deferrable edge", circle.join(", "));
+        let mut keys = inside.filter_map(|edge| Some((edge.child, edge.key.clone()?)));
+        let fix = match keys.next() {
+            Some((child, key)) => {
+                let table = &self.table(self.nodes[child])?.relation;
+                Some(format!("ALTER TABLE {table} ALTER CONSTRAINT {} DEFERRABLE", Ident::new(key)))
+            }
+            None => None,
+        };
+        let relation = self.table(self.nodes[component[0]])?.relation.clone();
+        self.refuse(&relation, message, fix);
+        Ok(())
     }
 
     /// Names a circle whose rows cannot be parted: no column of it may become null before they go.
@@ -184,19 +222,33 @@ impl<'a> Builder<'a> {
             let (why, fix) = match inside.iter().any(|edge| edge.key.is_some()) {
                 true => (
                     "no column of it may be null, or a CHECK or the column itself, which is generated, says what it has to be",
-                    "ALTER TABLE … ALTER COLUMN … DROP NOT NULL, or a CHECK that allows null, lets them go in parts",
+                    match inside.iter().find_map(|edge| self.loosened(edge)) {
+                        Some(statement) => format!("{statement} lets them go in parts"),
+                        None => {
+                            "a column that may be null, or a CHECK that allows it, lets them go in parts".to_owned()
+                        }
+                    },
                 ),
-                false => {
-                    ("no foreign key stands behind it", "a foreign key on a nullable column lets them go in parts")
-                }
+                false => (
+                    "no foreign key stands behind it",
+                    "a foreign key on a nullable column lets them go in parts".to_owned(),
+                ),
             };
             let message = format!(
                 "rows that refer to each other in a circle through {} go in one transaction, however many: {why}",
                 names.join(", ")
             );
-            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix.to_owned()) });
+            self.findings.push(Finding { refuses: false, table, message, fix: Some(fix) });
         }
         Ok(())
+    }
+
+    /// The statement after which a column of a foreign key may be null, where one can be.
+    fn loosened(&self, edge: &Edge) -> Option<String> {
+        edge.key.as_ref()?;
+        let table = self.table(self.nodes[edge.child]).ok()?;
+        let column = edge.child_columns.iter().find(|name| table.can_be_loosened(name.as_str()))?;
+        Some(format!("ALTER TABLE {} ALTER COLUMN {column} DROP NOT NULL", table.relation))
     }
 
     fn make_node(&mut self, at: usize, oid: u32, circle: &[usize]) -> Result<Node> {
@@ -238,7 +290,12 @@ impl<'a> Builder<'a> {
             }
         }
         if table.inherited {
-            self.refuse(&relation, "other tables inherit from it, and foreign keys do not see their rows".into(), None);
+            let message = "other tables inherit from it, and foreign keys do not see their rows";
+            let fix = format!(
+                "ALTER TABLE ONE_THAT_INHERITS NO INHERIT {relation}, for each, with a policy of its own where it has subjects; or make \
+                 them its partitions"
+            );
+            self.refuse(&relation, message.into(), Some(fix));
         }
         let touched = doomed || self.edges.iter().any(|edge| edge.child == at && edge.action != EdgeAction::Keep);
         if let Some(rule) = table.rules.first().filter(|_| touched) {
