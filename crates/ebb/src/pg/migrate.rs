@@ -82,6 +82,7 @@ const MIGRATIONS: &[Migration] = migrations![
     54 "0054_echo",
     55 "0055_holds",
     56 "0056_anchor",
+    57 "0057_taken_back",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

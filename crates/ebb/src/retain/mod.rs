@@ -187,16 +187,18 @@ pub(crate) async fn install(
     };
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
-    match policy.erases() {
-        true => Ok(()),
-        false => store::warnings::withdraw_warnings(connection, name).await,
+    match (policy.erases(), warning) {
+        (true, None) => Ok(()),
+        // What waits in another sink is made anew for this one: of the former nobody may be looking after any more.
+        (true, Some(warning)) => store::warnings::withdraw_warnings(connection, name, Some(&warning.notify)).await,
+        (false, _) => store::warnings::withdraw_warnings(connection, name, None).await,
     }
 }
 
 /// Takes away what a policy put on its table, and what it was about to say: it left the file.
 pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
     trigger::remove(connection, policy).await?;
-    store::warnings::withdraw_warnings(connection, policy).await
+    store::warnings::withdraw_warnings(connection, policy, None).await
 }
 
 /// Whether the trigger that a policy asks for is not there, or is switched off.

@@ -85,6 +85,8 @@ impl Warn {
         };
         let max_late = LATE + retries(connection, &warning.notify).await?;
         store::lost_warnings(connection, policy).await?;
+        // A node may have held some when the policy got another sink.
+        store::withdraw_warnings(connection, policy, Some(&warning.notify)).await?;
         Ok(Self {
             policy: policy.to_owned(),
             zone: compiled.root.zone.name().to_owned(),

@@ -2,6 +2,7 @@
 //! sleeps. One loop owns all state. Invariants: whatever is held is in `held` until it is written down; no transaction is
 //! open across a call; a stop lets calls end while there is time and gives the rest back.
 
+mod asker;
 mod calls;
 mod claims;
 mod lanes;
@@ -18,6 +19,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
+use self::asker::Asker;
 use self::calls::Answer;
 use self::claims::{Held, Prolonged};
 use self::look::Look;
@@ -48,6 +50,7 @@ pub(super) struct Desk {
     written: mpsc::UnboundedReceiver<Written>,
     writers: tokio::task::JoinSet<()>,
     calls: tokio::task::JoinSet<()>,
+    asker: Asker,
     tally: Tally,
     paused: Vec<String>,
     /// Set: everything due is done, then the work ends.
@@ -69,6 +72,7 @@ impl Desk {
         let (written_sender, written) = mpsc::unbounded_channel();
         let (database, node) = (station.shared.database.clone(), station.shared.name.clone());
         Self {
+            asker: Asker::new(database.clone()),
             writers: recorder::start(database, node, record_receiver, written_sender),
             station,
             setup,
@@ -127,6 +131,8 @@ impl Desk {
                 () = shutdown.stopping() => break,
                 looked = settled(&mut look) => {
                     look = None;
+                    // What this look drained is to be slept for, too.
+                    resting = None;
                     match looked {
                         Ok(looked) => { failed_at = None; self.take_in(looked) }
                         Err(error) if self.once => { return self.give_up(error).await }

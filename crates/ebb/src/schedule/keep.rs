@@ -24,6 +24,7 @@ pub(super) async fn keep(station: &Station, term: Term) -> Result<()> {
     while drop_one(station, term).await? {}
     let mut tx = database.read().await?;
     store::forget_recurring(&mut tx, term).await?;
+    store::forget_cancels(&mut tx).await?;
     Ok(tx.commit().await?)
 }
 

@@ -134,7 +134,7 @@ impl Lane {
         // What has just become due lies beyond the oldest.
         let newest = claimed.get(wish.oldest - 1).or(claimed.last());
         self.floor = newest.map(|event| (event.ready_at.to_jiff(), event.id)).or(wish.floor);
-        claimed.retain(|event| !event.too_late && event.given_up.is_none());
+        claimed.retain(Claimed::is_to_be_sent);
         if wish.fresh > 0 {
             let fresh = |event: &Claimed| event.now.to_jiff().duration_since(event.ready_at.to_jiff()) < FRESH;
             let first = claimed.iter().position(fresh).unwrap_or(claimed.len());

@@ -75,7 +75,7 @@ pub struct Filter {
     pub sink: Option<String>,
     /// In this state.
     pub state: Option<State>,
-    /// Delivered later than this.
+    /// Delivered later than this, or already later than this and not delivered yet.
     pub late: Option<Duration>,
     /// Not delivered so long after their due time.
     pub stuck: Option<Duration>,
@@ -218,6 +218,17 @@ pub struct Shown {
     pub occurrences: Vec<Occurrence>,
 }
 
+impl Shown {
+    /// How one stands that cannot be cancelled, and what that means.
+    pub fn uncancelled(&self) -> (&str, &'static str) {
+        match self.occurrences.first().map(|occurrence| occurrence.row.state.as_str()) {
+            None => ("cancelled already", "it will not come again"),
+            Some("running") => ("running", "it may arrive; should this attempt fail, it is not tried again"),
+            Some(state) => (state, "only what is not delivered yet can be cancelled"),
+        }
+    }
+}
+
 pub(super) async fn list(connection: &mut PgConnection, filter: &Filter) -> Result<Vec<EventRow>> {
     let limit = if filter.limit == 0 { 100 } else { i64::from(filter.limit) };
     Ok(sql!("list" as EventRow)
@@ -266,6 +277,8 @@ pub struct SinkStatus {
     pub dead: i64,
     /// When the next one is due.
     pub next_at: Option<Moment>,
+    /// Since when its receiver takes nothing, so that events wait and one now and then is tried (the breaker is open).
+    pub dead_since: Option<Moment>,
     /// Delivered in the last hour; absent when that took too long to count.
     pub done_last_hour: Option<i64>,
     /// Skipped in the last hour, because they were too late.
@@ -285,6 +298,7 @@ struct Standing {
     running: i64,
     dead: i64,
     next_at: Option<Moment>,
+    dead_since: Option<Moment>,
     overdue: i64,
 }
 
@@ -330,6 +344,7 @@ fn status(rows: Vec<Standing>, last_hour: Option<&[LastHour]>) -> EventsStatus {
                 running: row.running,
                 dead: row.dead,
                 next_at: row.next_at,
+                dead_since: row.dead_since,
             }
         })
         .collect();
@@ -354,6 +369,16 @@ impl From<&Kept> for LastHour {
         let Kept { done, skipped, average_lateness, late, .. } = *kept;
         Self { sink: kept.sink.clone(), done, skipped, average_lateness, late }
     }
+}
+
+/// How many events there are in sinks, whatever their time; counted up to 100,000.
+pub(crate) async fn waiting(connection: &mut PgConnection, sinks: &[&str]) -> Result<Vec<(String, i64)>> {
+    Ok(sql!("waiting" as (String, i64)).bind(sinks).bind(COUNTED).fetch_all(connection).await?)
+}
+
+/// Sinks whose receiver counts as dead, and since when.
+pub(crate) async fn dead(connection: &mut PgConnection) -> Result<Vec<(String, Moment)>> {
+    Ok(sql!("dead" as (String, Moment)).fetch_all(connection).await?)
 }
 
 async fn last_hour(database: &Database, late_after: Duration) -> Option<Vec<LastHour>> {

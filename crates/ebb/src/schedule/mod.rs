@@ -24,8 +24,8 @@ pub use look::{EventRow, Filter, Occurrence, RecurringRow, Shown, State};
 pub use page::{Cursor, Lateness};
 
 pub(crate) use fire::follow;
-pub(crate) use look::observe;
 pub use look::{EventsStatus, SinkStatus};
+pub(crate) use look::{dead, observe, waiting};
 pub(crate) use service::{Dispatch, Setup};
 
 /// What the duty is called where a policy's name could stand: `--only events`, `ebb pause events`.

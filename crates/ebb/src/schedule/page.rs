@@ -64,7 +64,7 @@ fn shelves(filter: &Filter) -> (bool, bool) {
         Some(State::Pending | State::Running | State::Failed) => (true, false),
         Some(State::Done | State::Dead | State::Cancelled | State::Skipped) => (false, true),
     };
-    (open && filter.late.is_none(), ended && filter.stuck.is_none())
+    (open, ended && filter.stuck.is_none())
 }
 
 /// How late deliveries were.
@@ -146,7 +146,7 @@ async fn page_open(
     Ok(sql!("page_open" as EventRow)
         .bind(&filter.sink)
         .bind(filter.state.map(State::as_str))
-        .bind(filter.stuck.map(interval))
+        .bind(filter.stuck.max(filter.late).map(interval))
         .bind(after.map(|after| after.at))
         .bind(after.map(|after| after.id))
         .bind(limit as i64)

@@ -1,6 +1,7 @@
 //! The SQL of events. Invariant: whatever is written about a claimed event names the token of the claim, and what did not
 //! count is told.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::event::{Event, Yearly};
-use super::sink::Response;
+use super::sink::{Health, Response};
 use crate::audit::Moment;
 use crate::policy::{Schedule, Term};
 use crate::spine::store::{Stamp, interval};
@@ -44,10 +45,21 @@ pub(crate) struct Claimed {
     pub(crate) too_late: bool,
     pub(crate) body: String,
     pub(crate) now: Stamp,
+    /// It is about somebody whose life a policy governs.
+    pub(crate) of_subject: bool,
+    /// Somebody cancelled it while it was held.
+    pub(crate) cancelled: bool,
     /// Somebody held it before, and their lease ran out.
     pub(crate) left_behind: bool,
     /// … in its last attempt: why it is not tried again.
     pub(crate) given_up: Option<String>,
+}
+
+impl Claimed {
+    /// Whether there is a call to make for it.
+    pub(crate) fn is_to_be_sent(&self) -> bool {
+        !self.too_late && !self.cancelled && self.given_up.is_none()
+    }
 }
 
 pub(crate) async fn claim(connection: &mut PgConnection, wishes: &[Wish], node: &str) -> Result<Vec<Claimed>> {
@@ -103,17 +115,16 @@ pub(crate) struct Record {
     pub(crate) ending: Ending,
 }
 
-/// Writes down how claims ended; the ids that counted.
+/// Writes down how claims ended; the ids that counted. What was not delivered and somebody cancelled meanwhile ends.
 pub(crate) async fn record(connection: &mut PgConnection, records: &[Record], node: &str) -> Result<Vec<Uuid>> {
+    sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL jit = off").execute(&mut *connection).await?;
+    let cancelled = cancelled(connection, records).await?;
     let (mut finished, mut failed, mut released) = (Finished::default(), Failed::default(), Released::default());
     for Record { id, token, ending } in records {
         match ending {
+            ending if cancelled.contains(id) => finished.cancel(*id, *token, ending),
             Ending::Finished { state, error, response } => {
-                finished.ids.push(*id);
-                finished.tokens.push(*token);
-                finished.states.push(state);
-                finished.errors.push(error.as_deref());
-                finished.responses.push(response.as_ref().map(answer));
+                finished.push(*id, *token, state, error.as_deref(), response.as_ref());
             }
             Ending::Failed { wait, error, response } => {
                 failed.ids.push(*id);
@@ -130,10 +141,9 @@ pub(crate) async fn record(connection: &mut PgConnection, records: &[Record], no
         }
     }
     let mut counted = Vec::new();
-    sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL jit = off").execute(&mut *connection).await?;
     if !finished.ids.is_empty() {
         let query = sql!("finish" scalar Uuid).bind(finished.ids).bind(finished.tokens).bind(finished.states);
-        let query = query.bind(finished.errors).bind(finished.responses).bind(node);
+        let query = query.bind(finished.errors).bind(finished.responses).bind(finished.uncounted).bind(node);
         counted.extend(query.fetch_all(&mut *connection).await?);
     }
     if !failed.ids.is_empty() {
@@ -154,6 +164,31 @@ struct Finished<'a> {
     states: Vec<&'a str>,
     errors: Vec<Option<&'a str>>,
     responses: Vec<Option<Value>>,
+    uncounted: Vec<i32>,
+}
+
+impl<'a> Finished<'a> {
+    fn push(&mut self, id: Uuid, token: i64, state: &'a str, error: Option<&'a str>, response: Option<&Response>) {
+        self.ids.push(id);
+        self.tokens.push(token);
+        self.states.push(state);
+        self.errors.push(error);
+        self.responses.push(response.map(answer));
+        self.uncounted.push(0);
+    }
+
+    /// It ends with what its last attempt came to; one that was not made does not count.
+    fn cancel(&mut self, id: Uuid, token: i64, ending: &'a Ending) {
+        let (error, response) = match ending {
+            Ending::Finished { error, response, .. } => (error.as_deref(), response.as_ref()),
+            Ending::Failed { error, response, .. } => (Some(error.as_str()), response.as_ref()),
+            Ending::Released { .. } => (None, None),
+        };
+        self.push(id, token, "cancelled", error, response);
+        if let (Ending::Released { counted: false }, Some(uncounted)) = (ending, self.uncounted.last_mut()) {
+            *uncounted = 1;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -172,9 +207,26 @@ struct Released {
     uncounted: Vec<i32>,
 }
 
+/// Those of them that somebody cancelled while they were held, and that have not arrived.
+async fn cancelled(connection: &mut PgConnection, records: &[Record]) -> Result<HashSet<Uuid>> {
+    let arrived = |ending: &Ending| matches!(ending, Ending::Finished { state: "done", .. });
+    let ids: Vec<Uuid> = records.iter().filter(|record| !arrived(&record.ending)).map(|record| record.id).collect();
+    if ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    Ok(sql!("cancelled" scalar Uuid).bind(ids).fetch_all(connection).await?.into_iter().collect())
+}
+
 /// A response as it is kept. PostgreSQL has no text with a zero byte.
 fn answer(response: &Response) -> Value {
     serde_json::json!({ "status": response.status, "body": response.body.replace('\0', "\u{fffd}") })
+}
+
+/// Which of these claims are still this node's, of events that nobody has cancelled.
+pub(crate) async fn wanted(connection: &mut PgConnection, claims: &[(Uuid, i64)]) -> Result<Vec<Uuid>> {
+    sqlx::raw_sql("SET LOCAL enable_seqscan = off; SET LOCAL jit = off").execute(&mut *connection).await?;
+    let (ids, tokens): (Vec<Uuid>, Vec<i64>) = claims.iter().copied().unzip();
+    Ok(sql!("wanted" scalar Uuid).bind(ids).bind(tokens).fetch_all(connection).await?)
 }
 
 /// Prolongs claims; the ids that are still this node's.
@@ -186,6 +238,15 @@ pub(crate) async fn hold(connection: &mut PgConnection, held: &[(Uuid, i64, Dura
         .bind(held.iter().map(|(_, _, lease)| interval(*lease)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?)
+}
+
+/// Keeps in mind how receivers are, by the last answers of this node.
+pub(crate) async fn note_health(connection: &mut PgConnection, health: &[(String, Health)]) -> Result<()> {
+    let of = |wanted: Health| -> Vec<&str> {
+        health.iter().filter(|(_, health)| *health == wanted).map(|(sink, _)| sink.as_str()).collect()
+    };
+    sql!("note_health").bind(of(Health::Dead)).bind(of(Health::Alive)).execute(connection).await?;
+    Ok(())
 }
 
 pub(crate) async fn sleep(connection: &mut PgConnection, node: Uuid, until: Timestamp) -> Result<()> {
@@ -301,6 +362,12 @@ pub(crate) async fn drop_history(connection: &mut PgConnection, term: Term) -> R
 /// Forgets recurring events that were cancelled longer than a term ago.
 pub(crate) async fn forget_recurring(connection: &mut PgConnection, term: Term) -> Result<()> {
     sql!("forget_recurring").bind(term.to_interval()).execute(connection).await?;
+    Ok(())
+}
+
+/// Forgets cancellations of events that have ended.
+pub(crate) async fn forget_cancels(connection: &mut PgConnection) -> Result<()> {
+    sql!("forget_cancels").execute(connection).await?;
     Ok(())
 }
 

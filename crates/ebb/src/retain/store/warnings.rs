@@ -134,11 +134,15 @@ pub(crate) async fn lost_warnings(connection: &mut PgConnection, policy: &str) -
 /// Of so many deletions at a time warnings are taken back, which is a moment's work.
 const AT_ONCE: i64 = 5_000;
 
-/// Takes back all warnings of a policy that no sink has yet.
-pub(crate) async fn withdraw_warnings(connection: &mut PgConnection, policy: &str) -> Result<()> {
+/// Takes back the warnings of a policy that no sink has yet; those that wait in the sink that they go through by now stay.
+pub(crate) async fn withdraw_warnings(
+    connection: &mut PgConnection,
+    policy: &str,
+    stay_in: Option<&str>,
+) -> Result<()> {
     let mut after: Option<Uuid> = None;
     loop {
-        let query = sql!("withdraw_warnings" scalar Uuid).bind(policy).bind(after).bind(AT_ONCE);
+        let query = sql!("withdraw_warnings" scalar Uuid).bind(policy).bind(after).bind(AT_ONCE).bind(stay_in);
         match query.fetch_optional(&mut *connection).await? {
             None => return Ok(()),
             last => after = last,

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use uuid::Uuid;
 
 use super::Desk;
+use super::asker::{Asker, ask_from};
 use crate::pg::answered;
 use crate::policy;
 use crate::schedule::body;
@@ -26,6 +27,8 @@ pub(super) enum Answer {
     Called(Uuid, i64, Verdict),
     /// No slot in time: it was not made.
     Missed(Claimed),
+    /// Nobody wants it any more: it was not made.
+    Unwanted(Claimed),
 }
 
 impl Desk {
@@ -49,11 +52,12 @@ impl Desk {
                         continue;
                     }
                 };
+                let ask = (self.asker.clone(), ask_from(&event, held));
                 let (outlet, answers) = (lane.outlet.clone(), self.answers.0.clone());
                 let slot = outlet.slot();
                 free -= 1;
                 lane.sending += 1;
-                self.calls.spawn(call(outlet, slot, event, delivery, begin_by, answers));
+                self.calls.spawn(call(outlet, slot, event, delivery, ask, begin_by, answers));
             }
         }
         while self.calls.try_join_next().is_some() {}
@@ -66,6 +70,7 @@ impl Desk {
         match answer {
             Answer::Called(id, token, verdict) => self.judge(id, token, verdict),
             Answer::Missed(event) => self.put_back(event),
+            Answer::Unwanted(event) => self.drop_unwanted(event),
         }
     }
 
@@ -78,6 +83,15 @@ impl Desk {
         if self.held.get(&event.id).is_some_and(|held| held.token == event.token && !held.ended) {
             lane.queue.push_front(event);
         }
+    }
+
+    /// What nobody wants any more is let go of, which ends it.
+    fn drop_unwanted(&mut self, event: Claimed) {
+        if let Some(lane) = self.lanes.get_mut(&event.sink) {
+            lane.not_sent();
+            lane.recording += 1;
+        }
+        self.record(event.id, Ending::Released { counted: false });
     }
 
     /// Decides what becomes of an event after a call.
@@ -180,17 +194,24 @@ impl Desk {
     }
 }
 
-/// Makes a call as soon as there is a slot for it, unless its lease might end before it does.
+/// Makes a call as soon as there is a slot for it, unless its lease might end before it does or nobody wants it by then.
 async fn call(
     outlet: Arc<Outlet>,
     slot: BoxFuture<'static, Option<OwnedSemaphorePermit>>,
     event: Claimed,
     delivery: Delivery,
+    (asker, ask_from): (Asker, Instant),
     begin_by: Instant,
     answers: mpsc::UnboundedSender<Answer>,
 ) {
-    let answer = match slot.await {
-        Some(slot) if Instant::now() <= begin_by => {
+    let slot = slot.await;
+    let wanted = match slot.is_some() && Instant::now() >= ask_from {
+        true => asker.wants(&event).await,
+        false => Some(true),
+    };
+    let answer = match (slot, wanted) {
+        (_, Some(false)) => Answer::Unwanted(event),
+        (Some(slot), Some(true)) if Instant::now() <= begin_by => {
             Answer::Called(event.id, event.token, outlet.deliver_in(slot, &delivery).await)
         }
         _ => Answer::Missed(event),

@@ -8,8 +8,10 @@ use uuid::Uuid;
 
 use super::Desk;
 use crate::Result;
-use crate::pg::answered;
+use crate::pg::{Database, answered};
+use crate::schedule::sink::Health;
 use crate::schedule::{keep, store};
+use crate::spine::ANSWER_WITHIN;
 
 /// An event that this node holds.
 pub(super) struct Held {
@@ -21,6 +23,7 @@ pub(super) struct Held {
     pub(super) lease: Duration,
     /// When its lease was last known to begin.
     pub(super) since: Instant,
+    pub(super) claimed_at: Instant,
     /// Whether its end is on its way to the recorder.
     pub(super) ended: bool,
 }
@@ -42,7 +45,7 @@ pub(super) struct Prolonged {
 }
 
 impl Desk {
-    /// Prolongs claims at a third of their term, and sees to the history's partitions.
+    /// Prolongs claims at a third of their term, notes how receivers are, and sees to the history's partitions.
     pub(super) fn upkeep(&mut self) -> impl Future<Output = Result<Prolonged>> + use<> {
         let due: Vec<(Uuid, i64, Duration)> = self
             .held
@@ -55,7 +58,7 @@ impl Desk {
             self.kept = Some(Instant::now());
             keep = self.setup.borrow().as_ref().map(|setup| setup.keep);
         }
-        let (station, asked_at) = (self.station.clone(), Instant::now());
+        let (station, health, asked_at) = (self.station.clone(), self.health(), Instant::now());
         async move {
             let mut ours = HashSet::new();
             if !due.is_empty() {
@@ -67,11 +70,20 @@ impl Desk {
                 })
                 .await?;
             }
+            if !health.is_empty() {
+                answered(ANSWER_WITHIN, note_health(&station.shared.database, &health)).await?;
+            }
             if let Some(term) = keep {
                 keep::keep(&station, term).await?;
             }
             Ok(Prolonged { asked_at, due, ours })
         }
+    }
+
+    /// What answers have said of receivers since this was asked last.
+    pub(super) fn health(&self) -> Vec<(String, Health)> {
+        let lanes = self.lanes.iter();
+        lanes.filter_map(|(name, lane)| Some((name.clone(), lane.outlet.take_health()?))).collect()
     }
 
     /// What is no longer ours is not sent any more.
@@ -88,4 +100,10 @@ impl Desk {
             }
         }
     }
+}
+
+async fn note_health(database: &Database, health: &[(String, Health)]) -> Result<()> {
+    let mut tx = database.read().await?;
+    store::note_health(&mut tx, health).await?;
+    Ok(tx.commit().await?)
 }

@@ -86,6 +86,7 @@ impl Desk {
                     token: event.token,
                     lease: wish.lease,
                     since: asked_at,
+                    claimed_at: asked_at,
                     ended: false,
                 },
             );
@@ -94,6 +95,8 @@ impl Desk {
                 self.record(event.id, Ending::Finished { state: "dead", error, response: None });
             } else if event.too_late {
                 self.record(event.id, Ending::Finished { state: "skipped", error: None, response: None });
+            } else if event.cancelled {
+                self.record(event.id, Ending::Released { counted: false });
             }
             by_sink.entry(event.sink.clone()).or_default().push(event);
         }

@@ -19,7 +19,7 @@ impl Desk {
         while self.lanes.values().any(|lane| lane.sending > 0) {
             tokio::select! {
                 Some(answer) = self.answers.1.recv() => {
-                    let sink = match &answer { Answer::Missed(event) => Some(event.sink.clone()), Answer::Called(..) => None };
+                    let sink = match &answer { Answer::Missed(event) => Some(event.sink.clone()), _ => None };
                     self.hear(answer);
                     sink.iter().for_each(|sink| self.give_back(sink));
                 }
@@ -36,9 +36,10 @@ impl Desk {
         self.records = None;
         let flushed = tokio::time::timeout(tenth, async { while self.writers.join_next().await.is_some() {} });
         let _ = flushed.await;
-        let database = self.station.shared.database.clone();
+        let (database, health) = (self.station.shared.database.clone(), self.health());
         let goodbye = tokio::time::timeout(tenth / 2, async {
             let mut tx = database.read().await?;
+            store::note_health(&mut tx, &health).await?;
             store::awake(&mut tx, self.station.id).await?;
             Ok::<_, Error>(tx.commit().await?)
         });

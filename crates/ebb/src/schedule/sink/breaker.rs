@@ -56,6 +56,11 @@ impl Breaker {
         }
     }
 
+    /// Whether the receiver counts as dead.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.state, State::Closed { .. })
+    }
+
     /// How long until a probe may go out; `None` when that depends on an answer or on nothing.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         match self.state {

@@ -26,6 +26,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 pub use envelope::{envelope, kind};
+pub(crate) use outlet::Health;
 pub use outlet::{Outlet, Surroundings};
 
 /// One attempt to deliver one occurrence of an event.

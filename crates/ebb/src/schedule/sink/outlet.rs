@@ -59,7 +59,18 @@ struct Limits {
     breaker: Option<Breaker>,
     /// The receiver asked for a break until then.
     quiet_until: Option<Instant>,
+    /// What the last answer said of the receiver, until somebody has asked.
+    health: Option<Health>,
     disabled: bool,
+}
+
+/// How a receiver is, by its last answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It took something, or refused it for what it is.
+    Alive,
+    /// So many calls in a row failed that the breaker is open.
+    Dead,
 }
 
 impl Limits {
@@ -123,6 +134,7 @@ impl Outlet {
                 rate: sink.rate.map(|rate| Bucket::new(rate, now)),
                 breaker: sink.breaker.map(Breaker::new),
                 quiet_until: None,
+                health: None,
                 disabled: false,
             }),
         }
@@ -153,6 +165,11 @@ impl Outlet {
         let tokens = limits.rate.as_mut().map(|rate| rate.wait(now));
         let probe = limits.breaker.as_ref().and_then(|breaker| breaker.wait(now));
         tokens.max(probe).max(Some(limits.quiet(now))).filter(|wait| !wait.is_zero())
+    }
+
+    /// What answers since the last question said of the receiver, if there were any.
+    pub(crate) fn take_health(&self) -> Option<Health> {
+        self.limits().health.take()
     }
 
     /// No call takes longer than this.
@@ -243,6 +260,11 @@ impl Outlet {
             (Some(breaker), Some(pass)) => breaker.judge(pass, alive, Instant::now()),
             _ => Turn::None,
         };
+        match &limits.breaker {
+            Some(_) if alive => limits.health = Some(Health::Alive),
+            Some(breaker) if breaker.is_open() => limits.health = Some(Health::Dead),
+            _ => {}
+        }
         drop(limits);
         match (turn, verdict) {
             (Turn::Opened, Verdict::Failed { error, .. }) => {

@@ -1,7 +1,7 @@
 -- Claims due events for this node: $1 sinks, $2 how many of each, oldest first, $3 how many of what became due within the
 -- last five seconds, $4 and $5 the floor of each (what lies up to there was claimed a moment ago: dead tuples are not walked
 -- again), $6 the lease of each, $7 how often each tries, $8 the node. An event whose lease ran out is taken over; one that
--- was left behind in its last attempt is given up. Expects event_ready. Locks rows FOR UPDATE SKIP LOCKED, so that two nodes
+-- was left behind in its last attempt is given up, and one that was cancelled meanwhile is told apart. Expects event_ready. Locks rows FOR UPDATE SKIP LOCKED, so that two nodes
 -- never wait for each other; a token that only grows fences whoever held an event before.
 WITH wish AS (
     SELECT * FROM unnest($1::text[], $2::int4[], $3::int4[], $4::timestamptz[], $5::uuid[], $6::interval[], $7::int4[])
@@ -44,5 +44,6 @@ SET lease_until = clock_timestamp() + (SELECT max(w.lease) FROM wish w WHERE w.s
 WHERE e.ctid = ANY (ARRAY(SELECT d.place FROM due d)) AND (e.lease_until IS NULL OR e.lease_until <= clock_timestamp())
 RETURNING e.id, COALESCE(e.recurring, e.id) AS event, e.sink, e.due_at, e.ready_at, e.token, e.attempts,
           COALESCE(e.due_at + e.max_late < ebb.now(), false) AS too_late, e.body, ebb.now() AS now,
+          e.subject_policy IS NOT NULL AS of_subject, e.token > 1 AND EXISTS (SELECT FROM ebb.event_cancel c WHERE c.id = e.id) AS cancelled,
           e.id = ANY (ARRAY(SELECT d.id FROM due d WHERE d.left_behind)) AS left_behind,
           CASE WHEN e.id = ANY (ARRAY(SELECT d.id FROM due d WHERE d.given_up)) THEN e.error END AS given_up

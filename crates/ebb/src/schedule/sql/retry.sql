@@ -1,11 +1,12 @@
 -- Makes an event ready again with all its attempts: $1 one that failed, or ended undelivered (null: every dead letter), $2 of this
 -- sink only. Whoever asks for it wants it delivered however late it is; a warning of a deletion, which names a date, is made anew
--- instead, and one that was taken back, or that nobody waits for any more, stays as it is. Wakes whoever sleeps. Expects event_pkey,
--- event_history_id, event_history_dead and warning_event.
+-- instead, and one that was taken back, or that nobody waits for any more, stays as it is. What was cancelled and has not ended yet ends first. Wakes whoever sleeps. Expects event_pkey,
+-- event_history_id, event_history_dead, event_cancel_pkey and warning_event.
 WITH waiting AS (
     UPDATE ebb.event e SET ready_at = ebb.now(), lease_until = NULL, attempts = 0, token = e.token + 1,
                            max_late = CASE WHEN EXISTS (SELECT FROM ebb.warning w WHERE w.event = e.id) THEN e.max_late END
     WHERE e.id = $1 AND (e.lease_until IS NULL OR e.lease_until <= clock_timestamp()) AND e.attempts > 0
+      AND NOT EXISTS (SELECT FROM ebb.event_cancel c WHERE c.id = e.id)
     RETURNING e.id
 ),
 ended AS (
@@ -25,6 +26,9 @@ back AS (
     DELETE FROM ebb.event_history h
     WHERE h.id IN (SELECT e.id FROM ended e WHERE e.id NOT IN (SELECT w.id FROM warnings w)) AND h.body <> ''
     RETURNING h.*
+),
+uncancelled AS (
+    DELETE FROM ebb.event_cancel c WHERE c.id IN (SELECT b.id FROM back b)
 ),
 again AS (
     INSERT INTO ebb.event (id, recurring, sink, due_at, ready_at, token, attempts, created_at, dedupe_key, subject_policy, subject_id,

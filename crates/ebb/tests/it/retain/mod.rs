@@ -6,6 +6,7 @@ mod at_once;
 mod cascade;
 mod circles;
 mod consent;
+mod dead_receiver;
 mod deferred;
 mod events;
 mod follow;
@@ -38,6 +39,7 @@ mod trees;
 mod unless;
 mod unlinked;
 mod warn;
+mod withdrawn;
 mod written;
 
 use crate::harness::Ebb;

@@ -154,6 +154,42 @@ async fn a_cancelled_event_is_not_delivered_and_a_delivered_one_not_cancelled() 
 }
 
 #[tokio::test]
+async fn what_is_cancelled_while_it_is_under_way_is_not_tried_again() {
+    let desk = Desk::with("retry = [\"0s\", \"0s\"]\n").await;
+    desk.ledger.take(Duration::from_millis(700));
+    desk.ledger.answer([Verdict::transient("busy")]);
+    let id = desk.schedule("now()", 1, "").await;
+    let node = desk.start();
+    eventually(SOON, || async { desk.ledger.count() == 1 }).await;
+    let events = desk.engine.events();
+    assert!(!events.cancel(id).await.unwrap(), "nobody knows yet whether it arrives");
+    desk.ebb.until("SELECT count(*) = 0 FROM ebb.event").await;
+    node.stop().await;
+    assert_eq!((desk.ledger.count(), desk.state(id).await.as_str()), (1, "cancelled"));
+    let error: String = desk.ebb.db.scalar("SELECT last_error FROM ebb.v_events").await;
+    assert_eq!(error, "busy");
+    assert!(events.retry(id).await.unwrap(), "whoever cancelled it may change their mind");
+    desk.once().await;
+    assert_eq!(desk.state(id).await, "done");
+}
+
+#[tokio::test]
+async fn what_is_cancelled_while_it_waits_for_its_call_is_not_sent() {
+    let desk = Desk::with("concurrency = 1\n").await;
+    desk.ledger.take(Duration::from_secs(2));
+    let first = desk.schedule("now() - interval '1 s'", 1, "").await;
+    let second = desk.schedule("now()", 2, "").await;
+    let node = desk.start();
+    eventually(SOON, || async { desk.ledger.count() == 1 }).await;
+    desk.ebb.until("SELECT count(*) = 2 FROM ebb.event WHERE lease_until IS NOT NULL").await;
+    desk.engine.events().cancel(second).await.unwrap();
+    desk.ebb.until("SELECT count(*) = 0 FROM ebb.event").await;
+    node.stop().await;
+    assert_eq!((desk.state(first).await.as_str(), desk.state(second).await.as_str()), ("done", "cancelled"));
+    assert_eq!(desk.ledger.numbers(), [1]);
+}
+
+#[tokio::test]
 async fn a_sink_that_wants_no_more_stops_and_its_events_wait() {
     let desk = Desk::new().await;
     desk.ledger.answer([Verdict::Disabled { error: "410 Gone".into() }]);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ebb::schedule::sink::Verdict;
 use ebb_testkit::eventually;
 
 use super::Desk;
@@ -46,6 +47,19 @@ async fn a_writer_that_began_before_the_node_slept_is_waited_for() {
     execute(&mut writer, "COMMIT").await;
     eventually(SOON, || async { desk.ledger.numbers() == [2, 1] }).await;
     assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_tried_again_while_the_breaker_is_open_does_not_wait_for_the_poll() {
+    let desk = Desk::with("concurrency = 1\nretry = [\"4s\"]\nbreaker = { failures = 1, probe = \"1s\" }\n").await;
+    desk.ledger.answer([Verdict::transient("busy"), Verdict::transient("busy")]);
+    let node = desk.start();
+    desk.schedule("now()", 1, "").await;
+    desk.schedule("now()", 2, "").await;
+    let asked = Instant::now();
+    eventually(SOON, || async { desk.ledger.count() == 4 }).await;
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     node.stop().await;
 }
 
