@@ -64,8 +64,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     check(context, &wanted).await?;
     let changes = context.engine.difference(&wanted).await?;
     let made_due = if changes.is_empty() { Vec::new() } else { context.engine.made_due(&wanted).await? };
+    let left = context.engine.left_waiting(&changes).await?;
     match args.json {
-        true => output::json(&with_made_due(&changes, &made_due)?)?,
+        true => output::json(&with_consequences(&changes, &made_due, &left)?)?,
         false => print(&changes, args.force),
     }
     let unapproved = context.engine.unapproved(&wanted).await?;
@@ -77,6 +78,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     }
     if !args.json {
         made_due.iter().for_each(|due| say!("! {due}"));
+        for (sink, events) in &left {
+            let events = output::plural(events.unsigned_abs(), "event");
+            say!(
+                "! sink {sink}: {events} in it would wait until it is back; warnings are made anew for their policy's sink"
+            );
+        }
     }
     if !args.json {
         for (policy, unseen) in context.engine.unseen_names(&wanted).await? {
@@ -130,13 +137,16 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The difference as JSON, each change with what it makes due.
-fn with_made_due(changes: &[Change], made_due: &[MadeDue]) -> Result<serde_json::Value> {
+/// The difference as JSON, each change with what it makes due and what would be left waiting.
+fn with_consequences(changes: &[Change], made_due: &[MadeDue], left: &[(String, i64)]) -> Result<serde_json::Value> {
     let json = |error: serde_json::Error| Error::failed(error.to_string());
     let mut told = serde_json::to_value(changes).map_err(json)?;
     for (change, told) in changes.iter().zip(told.as_array_mut().into_iter().flatten()) {
         if let Some(due) = made_due.iter().find(|due| change.kind == Kind::Retain && due.policy == change.name) {
             told["made_due"] = serde_json::to_value(due).map_err(json)?;
+        }
+        if let Some((_, events)) = left.iter().find(|(sink, _)| change.kind == Kind::Sink && *sink == change.name) {
+            told["events_left_waiting"] = (*events).into();
         }
     }
     Ok(told)

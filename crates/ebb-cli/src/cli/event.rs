@@ -84,7 +84,7 @@ pub(crate) struct List {
     /// Only pending, running, failed, done, dead, cancelled or skipped ones.
     #[arg(long, value_name = "STATE")]
     state: Option<State>,
-    /// Only those that were delivered later than this.
+    /// Only those that were delivered later than this, or are already so late and not delivered yet.
     #[arg(long, value_name = "DURATION", conflicts_with = "stuck")]
     late: Option<Term>,
     /// Only those that are still not delivered so long after their due time.
@@ -368,14 +368,12 @@ async fn cancel(context: &Context, args: One) -> Result<Outcome> {
         (false, true) => say!("cancelled {}", args.id),
         (false, false) => {
             let shown = events.show(args.id).await?.ok_or_else(|| unknown(args.id))?;
-            if shown.recurring.is_some_and(|recurring| recurring.policy.is_some()) {
+            if shown.recurring.as_ref().is_some_and(|recurring| recurring.policy.is_some()) {
                 return Err(Error::refused(format!("{} belongs to a [[schedule]]", args.id))
                     .with_hint("set enabled = false there, or take it out of the file, and run `ebb apply`"));
             }
-            let state =
-                shown.occurrences.first().map_or("cancelled already", |occurrence| occurrence.row.state.as_str());
-            return Err(Error::refused(format!("{} is {state}", args.id))
-                .with_hint("only what is not delivered yet and not under way can be cancelled"));
+            let (state, hint) = shown.uncancelled();
+            return Err(Error::refused(format!("{} is {state}", args.id)).with_hint(hint));
         }
     }
     Ok(Outcome::Done)

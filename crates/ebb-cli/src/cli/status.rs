@@ -128,6 +128,15 @@ fn events(status: &Status) {
     let header =
         ["sink", "state", "due", "oldest", "running", "dead", "done 1h", "late", "skipped", "avg lateness", "next"];
     output::table(&header, rows.collect(), "");
+    for sink in &status.events.sinks {
+        if let Some(since) = sink.dead_since {
+            let ago = words::relative(since, status.policy_time);
+            say!(
+                "{}: its receiver takes nothing since {since} ({ago}); its events wait, one now and then is tried",
+                sink.sink
+            );
+        }
+    }
     if status.events.recovery_mode {
         say!("recovery: more than ten due events wait for longer than [events] late_after");
     }

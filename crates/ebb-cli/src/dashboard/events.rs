@@ -118,7 +118,7 @@ fn sinks(status: &EventsStatus, pace: &[(String, f64)]) -> Markup {
                 @for sink in &status.sinks {
                     @let rate = pace.iter().find(|(name, _)| *name == sink.sink).map_or(0.0, |(_, rate)| *rate);
                     tr {
-                        td { (sink.sink) div.sub { (badge(&sink.state)) } }
+                        td { (sink.sink) div.sub { (badge(&sink.state)) @if let Some(since) = sink.dead_since { " its receiver takes nothing; first seen " (ago(since)) } } }
                         td.n { (count(sink.due)) @if sink.due >= 100_000 { "+" } }
                         td { (recovery(sink.due, sink.done_last_hour.unwrap_or(0), rate)) }
                         td.n { @if sink.dead > 0 { a href={ "/events?state=dead&sink=" (sink.sink) } { (count(sink.dead)) } } @else { "0" } }

@@ -130,6 +130,16 @@ fn event_troubles(status: &Status) -> Vec<Concern> {
         if sink.state == "stopped" {
             add(true, format!("The sink {name} was stopped."), String::new());
         }
+        if sink.state == "disabled" && sink.due > 0 {
+            let text = format!(
+                "{} in the sink {name}, which is disabled: nobody delivers them.",
+                plural(sink.due, "due event")
+            );
+            add(true, text, format!("?sink={name}"));
+        }
+        if let Some(since) = sink.dead_since {
+            add(false, format!("The receiver of {name} takes nothing since {since}: its events wait."), String::new());
+        }
     }
     if status.events.recovery_mode {
         add(false, "Events are being caught up with: more than ten are overdue.".into(), String::new());

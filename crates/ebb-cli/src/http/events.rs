@@ -198,7 +198,7 @@ struct ListQuery {
     /// Only in this state.
     #[param(pattern = "^(pending|running|failed|done|dead|cancelled|skipped)$")]
     state: Option<String>,
-    /// Only delivered later than this.
+    /// Only delivered later than this, or already so late and not delivered yet.
     #[param(example = "5m", pattern = "^[1-9][0-9]{0,3}(s|m|h|d)$")]
     late: Option<String>,
     /// Only not delivered so long after their due time.
@@ -303,7 +303,7 @@ pub(crate) async fn retry_event(surface: &Surface, id: Uuid, by: &str) -> Result
     responses(
         (status = 204, description = "It will not be delivered"),
         (status = 404, description = "Nobody knows it", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It was delivered, or is being delivered at this moment", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It was delivered, or is being delivered at this moment; should that fail, it is not tried again", body = Problem, content_type = "application/problem+json"),
     ),
     extensions(("x-ebb-role" = json!("app"))),
 )]
@@ -318,11 +318,10 @@ pub(crate) async fn cancel_event(surface: &Surface, id: Uuid, by: &str) -> Resul
         return Ok(());
     }
     let shown = found(surface, id).await?;
-    if shown.recurring.is_some_and(|recurring| recurring.policy.is_some()) {
+    if shown.recurring.as_ref().is_some_and(|recurring| recurring.policy.is_some()) {
         return Err(Problem::new(Sort::Conflict, format!("{id} belongs to a [[schedule]]"))
             .hint("put `enabled: false` into that policy"));
     }
-    let state = shown.occurrences.first().map_or("cancelled already", |occurrence| occurrence.row.state.as_str());
-    Err(Problem::new(Sort::Conflict, format!("{id} is {state}"))
-        .hint("only what is not delivered yet and not under way can be cancelled"))
+    let (state, hint) = shown.uncancelled();
+    Err(Problem::new(Sort::Conflict, format!("{id} is {state}")).hint(hint))
 }

@@ -6,6 +6,7 @@ mod partitions;
 mod rights;
 mod schema;
 mod server;
+mod sinks;
 mod store;
 mod subjects;
 mod tables;
@@ -169,6 +170,7 @@ impl Engine {
             collect(&mut findings, "policies", work::stopped(self, &stored).await)?;
             collect(&mut findings, "work", work::held_up(self).await)?;
             collect(&mut findings, "work", work::stuck(self).await)?;
+            collect(&mut findings, "sinks", sinks::sinks(self, &stored).await)?;
             collect(&mut findings, "runway", partitions::partitions(self, &stored).await)?;
             collect(&mut findings, "nodes", work::nodes(self).await)?;
             collect(&mut findings, "audit", work::audit(self).await)?;

@@ -81,6 +81,19 @@ impl Engine {
         Ok(policy::difference(wanted, &stored))
     }
 
+    /// How many events wait in sinks that changes would disable: nobody delivers them from then on.
+    pub async fn left_waiting(&self, changes: &[Change]) -> Result<Vec<(String, i64)>> {
+        let gone = changes.iter().filter(|change| change.kind == Kind::Sink && change.is_disable());
+        let gone: Vec<&str> = gone.map(|change| change.name.as_str()).collect();
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tx = self.database.read().await?;
+        let waiting = schedule::waiting(&mut tx, &gone).await?;
+        tx.commit().await?;
+        Ok(waiting)
+    }
+
     /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
     pub async fn set_policy(&self, name: &str, changes: &Spec, by: &str) -> Result<i64> {
         self.set_policy_with(name, changes, by, &Consent::default()).await
