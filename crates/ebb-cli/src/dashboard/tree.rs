@@ -114,6 +114,8 @@ mod tests {
             action: action.into(),
             kept_by: None,
             emptied: None,
+            undecided: false,
+            given: None,
         }
     }
 

@@ -42,7 +42,6 @@ use uuid::Uuid;
 
 use super::tree::Tree;
 use crate::audit::{Hash, Moment};
-use crate::pg::Relation;
 use crate::pg::catalog::Table;
 use crate::{Result, sql};
 

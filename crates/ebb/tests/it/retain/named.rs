@@ -42,7 +42,7 @@ async fn a_trigger_that_deletes_when_a_row_loses_its_link_is_named_and_agreed_to
     ebb.once("users").await;
     assert_eq!((ebb.list("id", "users").await, ebb.list("note_id", "lines").await), ("1,2,3".into(), "1,2,3".into()));
     let reason: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'users'").await;
-    assert!(reason.contains("table public.notes, triggers drops"), "{reason}");
+    assert!(reason.contains("table public.notes: trigger drops is new"), "{reason}");
     assert!(found(&ebb, &users("")).await.contains(named));
     let said = told(&ebb).await;
     assert!(said.contains(named) && said.contains("its tree is not the approved one"), "{said}");

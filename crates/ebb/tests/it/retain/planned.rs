@@ -229,8 +229,8 @@ async fn what_mends_a_refusal_can_be_pasted() {
              CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2); CREATE TABLE p3 PARTITION OF p FOR VALUES IN (3);
              ALTER TABLE p1 ADD CONSTRAINT of_user FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE",
             "lacks the foreign key",
-            "ALTER TABLE public.p2 ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE;\n\
-             ALTER TABLE public.p3 ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE",
+            "ALTER TABLE \"public\".\"p2\" ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE;\n\
+             ALTER TABLE \"public\".\"p3\" ADD CONSTRAINT \"of_user\" FOREIGN KEY (\"user_id\") REFERENCES \"public\".\"users\" (\"id\") ON DELETE CASCADE",
         ),
         (
             "CREATE TABLE a (b_id int NOT NULL, id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
