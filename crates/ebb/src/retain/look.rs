@@ -6,13 +6,15 @@ use std::collections::{BTreeSet, HashSet};
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed, Reach, Rows, Taken};
+use super::store::rows::{self, Doomed, Extent, Reach, Rows, Taken};
 use super::tree::{Edge, EdgeAction, Tree};
 use super::walk::Walk;
 use crate::{Error, Result};
 
 /// Why a subject waits who would take another along.
 pub(crate) const ALONG: &str = "a subject that may not go yet would go along with it";
+/// Whoever only looks holds no more rows than this: what has more is not counted. Erasing takes no more than fit in a batch.
+const LOOKED_AT: u64 = 200_000;
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
 pub(crate) async fn collect(
@@ -21,7 +23,8 @@ pub(crate) async fn collect(
     roots: Doomed,
     lock: bool,
 ) -> Result<Vec<Doomed>> {
-    Ok(Walk::all(connection, tree, &roots, lock).await?.doomed)
+    let most = (!lock).then_some(LOOKED_AT);
+    Ok(Walk::all(connection, tree, &roots, (lock, most)).await?.doomed)
 }
 
 /// The rows of subjects, and after them of those whom they would take along, as far as at most so many rows in between tell.
@@ -84,34 +87,43 @@ pub(crate) async fn unless(connection: &mut PgConnection, compiled: &Compiled, i
     Ok(asked)
 }
 
-/// How many rows go with subjects, or are changed because of them, counted without locks; of many only so many.
-pub(crate) async fn count_up_to(
+/// How many rows go with subjects, or are changed because of them, counted without locks, of many only so many; where a copy is
+/// kept of those that go, also their bytes.
+pub(crate) async fn extent(
     connection: &mut PgConnection,
     compiled: &Compiled,
     roots: Doomed,
     most: u64,
-) -> Result<u64> {
-    let tree = &compiled.tree;
+) -> Result<Extent> {
+    let (tree, sized) = (&compiled.tree, compiled.copies);
     if (0..tree.nodes.len()).all(|node| tree.circle(node).is_none()) {
         let paths = tree.paths(|edge| compiled.sets.contains_key(&edge));
-        return rows::count_up_to(connection, tree, &paths, &roots, most).await;
+        let mut found = rows::extent(connection, tree, &paths, &roots, (most, sized)).await?;
+        if sized {
+            found.bytes += rows::sizes(connection, tree, 0, &roots).await?.iter().sum::<u64>();
+        }
+        return Ok(found);
     }
     // Through a circle there are ways of any length: they are walked.
     let inner: Vec<usize> = (0..tree.nodes.len()).filter(|node| tree.nodes[*node].inner).collect();
     let walk = Walk::reach(connection, tree, &inner, &[(0, roots)], (most, most)).await?;
     if !walk.whole {
-        return Ok(most);
+        return Ok(Extent { rows: most, bytes: 0 });
     }
-    let mut found = walk.rows() as u64;
+    let mut found = Extent { rows: walk.rows() as u64, bytes: 0 };
+    for (node, rows) in walk.doomed.iter().enumerate().filter(|(_, rows)| sized && !rows.is_empty()) {
+        found.bytes += rows::sizes(connection, tree, node, rows).await?.iter().sum::<u64>();
+    }
     for (at, edge) in tree.edges.iter().enumerate().filter(|(_, edge)| !walk.doomed[edge.parent].is_empty()) {
         let goes = edge.action == EdgeAction::Delete && !tree.nodes[edge.child].inner;
         let ways = [(goes, Rows::Go), (compiled.sets.contains_key(&at), Rows::Stay)];
         for (_, rows) in ways.into_iter().filter(|(counts, _)| *counts) {
-            if found >= most {
+            if found.rows >= most {
                 return Ok(found);
             }
             let way: [(Vec<&Edge>, Rows); 1] = [(vec![edge], rows)];
-            found += rows::count_up_to(connection, tree, &way, &walk.doomed[edge.parent], most - found).await?;
+            let bounds = (most - found.rows, sized);
+            found += rows::extent(connection, tree, &way, &walk.doomed[edge.parent], bounds).await?;
         }
     }
     Ok(found)

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use sqlx::PgConnection;
 
 use super::compile::Compiled;
-use super::store::rows::{self, Doomed, Taken};
+use super::store::rows::{self, Doomed, Most, Taken};
 use super::tree::EdgeAction;
 use crate::Result;
 
@@ -30,7 +30,7 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
     rows::lock_roots(connection, root, &tree.nodes[0].read, &nobody).await?;
     rows::blocked(connection, root, &nobody).await?;
     rows::soft_deleted(connection, root, false, None, 0).await?;
-    let mut taken = Taken::copying(compiled.copies);
+    let mut taken = if compiled.copies { Taken::copying(u64::MAX) } else { Taken::default() };
     let none: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
     for (at, edge) in tree.edges.iter().enumerate() {
         let parents = &none[edge.parent];
@@ -47,7 +47,10 @@ async fn play(connection: &mut PgConnection, compiled: &Compiled) -> Result<()> 
             if tree.nodes[edge.child].inner {
                 rows::collect(connection, tree, edge, parents, None, true).await?;
             } else {
-                rows::delete_through(connection, tree, edge, parents, None, &mut taken).await?;
+                let some = Most { rows: 0, bytes: compiled.copies.then_some(0) };
+                for limit in [None, Some(some)] {
+                    rows::delete_through(connection, tree, edge, parents, limit, &mut taken).await?;
+                }
             }
         }
     }

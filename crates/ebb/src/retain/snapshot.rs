@@ -4,13 +4,14 @@
 //! that deletes a row is the one that hands it over; without the period's key nothing is erased; a part that is missing,
 //! changed or out of its place does not open.
 
+use std::iter::Peekable;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::store::snapshots::{self as store, Added, StoredSnapshot};
+use super::store::snapshots::{self as store, Parts, StoredSnapshot};
 use crate::audit::{ClosingKey, Entry, Moment, Period, PeriodKey, PeriodKeys};
 use crate::pg::Database;
 use crate::policy::{Term, Zone};
@@ -32,10 +33,10 @@ pub(crate) struct Copier {
 
 /// What went of one subject in one transaction.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct Gone<'a> {
     pub(crate) deletion: Uuid,
     /// (table, row as JSON).
-    pub(crate) rows: Vec<(String, String)>,
+    pub(crate) rows: Vec<(&'a str, String)>,
     /// Parts of it may have gone before.
     pub(crate) continues: bool,
     /// Nothing is left of it.
@@ -100,11 +101,11 @@ impl Copier {
         Ok(key)
     }
 
-    /// Seals what went, in the transaction in which it did. Returns what the audit says of each.
-    pub(crate) async fn keep(&self, connection: &mut PgConnection, gone: Vec<Gone>) -> Result<Vec<Sealed>> {
-        let (mut added, mut sealed) = (Added::default(), Vec::with_capacity(gone.len()));
+    /// Seals what went, in the transaction in which it did, and writes it part by part. Returns what the audit says of each.
+    pub(crate) async fn keep(&self, connection: &mut PgConnection, gone: Vec<Gone<'_>>) -> Result<Vec<Sealed>> {
+        let (mut snapshots, mut parts) = (Vec::with_capacity(gone.len()), Parts::default());
         if gone.is_empty() {
-            return Ok(sealed);
+            return Ok(Vec::new());
         }
         let current = self.key(connection).await?;
         for gone in gone {
@@ -114,20 +115,27 @@ impl Copier {
             };
             let deletion = gone.deletion;
             snapshot.rows += gone.rows.len() as i64;
-            let contents = in_parts(&gone.rows)?;
-            let ends = contents.len() - 1;
-            for (at, content) in contents.into_iter().enumerate() {
-                let last = gone.last && at == ends;
-                let closed = key.close(&content, &place(deletion, snapshot.parts, last))?;
-                added.parts.push((deletion, snapshot.parts, snapshot.until, closed));
+            let mut rows = gone.rows.into_iter().peekable();
+            loop {
+                let content = next_part(&mut rows)?;
+                let ends = rows.peek().is_none();
+                let closed = key.close(&content, &place(deletion, snapshot.parts, gone.last && ends))?;
+                parts.add(deletion, snapshot.parts, snapshot.until, closed);
                 snapshot.parts += 1;
+                if parts.bytes >= PART_BYTES {
+                    store::put_parts(connection, &std::mem::take(&mut parts)).await?;
+                }
+                if ends {
+                    break;
+                }
             }
             snapshot.complete = gone.last;
-            sealed.push(Sealed { until: snapshot.until, rows: snapshot.rows });
-            added.snapshots.push((deletion, snapshot));
+            snapshots.push((deletion, snapshot));
         }
-        store::put(connection, &self.policy, &added).await?;
-        Ok(sealed)
+        store::put_parts(connection, &parts).await?;
+        store::put_snapshots(connection, &self.policy, &snapshots).await?;
+        let sealed = snapshots.iter().map(|(_, snapshot)| Sealed { until: snapshot.until, rows: snapshot.rows });
+        Ok(sealed.collect())
     }
 
     fn begin(&self, current: &PeriodKey, deletion: Uuid) -> Result<(StoredSnapshot, ClosingKey)> {
@@ -178,18 +186,18 @@ fn unwrap(key: &PeriodKey, snapshot: &StoredSnapshot, deletion: Uuid) -> Result<
     })
 }
 
-/// A line a row, in parts of bounded size; at least one, which may be empty.
-fn in_parts(rows: &[(String, String)]) -> Result<Vec<Vec<u8>>> {
-    let mut parts = vec![Vec::new()];
-    for (table, row) in rows {
+/// The next of them, a line each, as many as a part may have; at least one where there is any.
+fn next_part<'a>(rows: &mut Peekable<impl Iterator<Item = (&'a str, String)>>) -> Result<Vec<u8>> {
+    let mut part = Vec::new();
+    while let Some((table, row)) =
+        rows.next_if(|(table, row)| part.is_empty() || part.len() + table.len() + row.len() <= PART_BYTES)
+    {
         let table = serde_json::to_string(table).map_err(|error| Error::failed(error.to_string()))?;
-        let line = format!("{{\"table\":{table},\"row\":{row}}}\n");
-        match parts.last_mut() {
-            Some(part) if part.is_empty() || part.len() + line.len() <= PART_BYTES => part.extend(line.into_bytes()),
-            _ => parts.push(line.into_bytes()),
-        }
+        part.extend(format!("{{\"table\":{table},\"row\":").into_bytes());
+        part.extend(row.into_bytes());
+        part.extend(b"}\n");
     }
-    Ok(parts)
+    Ok(part)
 }
 
 /// A copy that can be read.
@@ -367,14 +375,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_bounded_and_there_is_always_one() {
-        assert_eq!(in_parts(&[]).unwrap(), [Vec::<u8>::new()]);
+    fn parts_are_bounded_unless_a_single_row_is_not() {
         let large = format!("\"{}\"", "x".repeat(PART_BYTES));
-        let rows: Vec<(String, String)> =
-            [&large, "1", "2"].into_iter().map(|row| ("public.\"a b\"".to_owned(), row.to_owned())).collect();
-        let parts = in_parts(&rows).unwrap();
-        assert_eq!(parts.len(), 2);
-        let text = String::from_utf8(parts[1].clone()).unwrap();
+        let mut rows = [&large, "1", "2"].map(|row| ("public.\"a b\"", row.to_owned())).into_iter().peekable();
+        assert!(next_part(&mut rows).unwrap().len() > PART_BYTES);
+        let text = String::from_utf8(next_part(&mut rows).unwrap()).unwrap();
+        assert!(rows.peek().is_none() && next_part(&mut rows).unwrap().is_empty());
         assert_eq!(
             text,
             "{\"table\":\"public.\\\"a b\\\"\",\"row\":1}\n{\"table\":\"public.\\\"a b\\\"\",\"row\":2}\n"

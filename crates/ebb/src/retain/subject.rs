@@ -98,7 +98,7 @@ pub struct Shown {
     pub would_erase: BTreeMap<String, u64>,
     /// What would only lose its link, by table.
     pub would_unlink: BTreeMap<String, u64>,
-    /// Why neither was counted: it takes too long, or the policy stands still.
+    /// Why neither was counted: it takes too long, there are too many rows, or the policy stands still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncounted: Option<String>,
     /// What became of it so far, the earliest first.

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::store::rows::{self, Doomed, Reach};
 use super::tree::{EdgeAction, Tree};
-use crate::Result;
+use crate::{Error, Result};
 
 /// The key of a row, with its node.
 pub(crate) type Place = (usize, Vec<Option<String>>);
@@ -30,8 +30,13 @@ impl Walk {
     }
 
     /// Everything that hangs on rows of the root, through all components of a tree, parents first; a circle until nothing new
-    /// is found.
-    pub(crate) async fn all(connection: &mut PgConnection, tree: &Tree, roots: &Doomed, lock: bool) -> Result<Self> {
+    /// is found. More than `most` rows are not held.
+    pub(crate) async fn all(
+        connection: &mut PgConnection,
+        tree: &Tree,
+        roots: &Doomed,
+        (lock, most): (bool, Option<u64>),
+    ) -> Result<Self> {
         let mut walk = Self::new(tree);
         walk.begin(tree, roots);
         for component in &tree.order {
@@ -44,8 +49,12 @@ impl Walk {
                         let from = seen.insert(at, walk.doomed[edge.parent].len()).unwrap_or(0);
                         let parents = walk.doomed[edge.parent].tail(from);
                         if !parents.is_empty() {
-                            let rows = rows::collect(connection, tree, edge, &parents, None, lock).await?;
+                            let limit = most.map(|most| most + 1);
+                            let rows = rows::collect(connection, tree, edge, &parents, limit, lock).await?;
                             walk.add(tree, *node, &rows);
+                            if most.is_some_and(|most| rows.len().max(walk.rows()) as u64 > most) {
+                                return Err(Error::too_big("too many rows hang on it that others refer to"));
+                            }
                         }
                     }
                 }

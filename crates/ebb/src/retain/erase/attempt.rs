@@ -31,8 +31,8 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let mut unlinked = Unlinked::of(ready);
-        let mut taken = self.remove(connection, tree, &doomed, &mut unlinked).await?;
+        let (mut taken, mut unlinked) = (self.nothing(), Unlinked::of(ready));
+        self.remove(connection, tree, &doomed, (&mut taken, &mut unlinked)).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         // What triggers put off to the end happens before the look at what is left.
         tree.path.settle(connection).await?;
@@ -85,15 +85,14 @@ impl Erase {
         store::forget_along(connection, &self.policy, &along).await
     }
 
-    /// Ends links and deletes, from the bottom up. Returns what went.
+    /// Ends links and deletes, from the bottom up.
     pub(super) async fn remove(
         &self,
         connection: &mut PgConnection,
         tree: &Tree,
         doomed: &[Doomed],
-        unlinked: &mut Unlinked,
-    ) -> Result<Taken> {
-        let mut taken = Taken::copying(self.copier.is_some());
+        (taken, unlinked): (&mut Taken, &mut Unlinked),
+    ) -> Result<()> {
         for group in tree.groups.iter().rev() {
             for node in group {
                 for (at, edge) in tree.onto(*node).filter(|(at, _)| self.compiled.sets.contains_key(at)) {
@@ -111,13 +110,13 @@ impl Erase {
                 .map(|node| (*node, &doomed[*node]))
                 .collect();
             if !inner.is_empty() {
-                self.delete_rows(connection, tree, &inner, &mut taken).await?;
+                self.delete_rows(connection, tree, &inner, taken).await?;
                 continue;
             }
             for node in group.iter().filter(|node| !tree.nodes[**node].inner) {
                 for (_, edge) in tree.into(*node).filter(|(_, edge)| edge.action == EdgeAction::Delete) {
                     if !doomed[edge.parent].is_empty() {
-                        rows::delete_through(connection, tree, edge, &doomed[edge.parent], None, &mut taken).await?;
+                        rows::delete_through(connection, tree, edge, &doomed[edge.parent], None, taken).await?;
                     }
                 }
             }
@@ -126,12 +125,12 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.key.is_none() && edge.action == EdgeAction::Delete) {
             let child = &tree.nodes[edge.child];
             if !child.inner {
-                rows::delete_through(connection, tree, edge, &doomed[0], None, &mut taken).await?;
+                rows::delete_through(connection, tree, edge, &doomed[0], None, taken).await?;
             } else if tree.has_triggers() && edge.child != 0 && child.subjects_of.is_none() {
-                self.take_written(connection, tree, (edge, &doomed[0], None), (&mut taken, 0)).await?;
+                self.take_written(connection, tree, (edge, &doomed[0], None), (&mut *taken, 0)).await?;
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Deletes rows of tables that refer to each other, once no row that stays refers to them: what the server would do about

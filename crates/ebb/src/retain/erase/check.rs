@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Erase, LARGE, Ready, roots};
+use super::{COPY_BYTES, Erase, LARGE, Ready, roots};
 use crate::audit::Moment;
 use crate::gate::{self, Held};
 use crate::pg::Ident;
 use crate::retain::look::{self, Asked};
-use crate::retain::store::rows::{self, Doomed, RootRow};
+use crate::retain::store::rows::{self, Doomed, Extent, RootRow};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Column, Edge, Kept};
 use crate::spine::batch::Batch;
@@ -253,7 +253,7 @@ impl Erase {
         Ok((ready, left_out))
     }
 
-    /// Whether these subjects have more rows, of all kinds, than one transaction may take.
+    /// Whether these subjects have more rows, of all kinds, than one transaction may take, or more than a copy may hold at once.
     pub(super) async fn too_many(&self, connection: &mut PgConnection, ready: &[Ready]) -> Result<bool> {
         if ready.is_empty() {
             return Ok(false);
@@ -262,23 +262,25 @@ impl Erase {
         let roots = roots(ready, tree.nodes[0].read.len());
         let ids: Vec<&str> = ready.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
         let mut found = store::count_events(connection, &self.policy, &ids, LARGE + 1).await?;
-        if found <= LARGE {
-            rows::as_role(connection, self.compiled.role.as_ref()).await?;
-            found += self.count(connection, roots).await?;
-            rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        if found > LARGE {
+            return Ok(true);
         }
-        Ok(found > LARGE)
+        rows::as_role(connection, self.compiled.role.as_ref()).await?;
+        let extent = self.extent(connection, roots).await?;
+        rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
+        found += extent.rows;
+        Ok(found > LARGE || extent.bytes > COPY_BYTES)
     }
 
-    /// Rows of subjects, up to the bound. Where the condition of a policy that keeps some raises an error over one, whose it is
+    /// What there is of subjects, up to the bound. Where the condition of a policy that keeps some raises an error over one, whose it is
     /// is left to the attempt, which asks the same.
-    async fn count(&self, connection: &mut PgConnection, roots: Doomed) -> Result<u64> {
+    async fn extent(&self, connection: &mut PgConnection, roots: Doomed) -> Result<Extent> {
         if self.compiled.tree.edges.iter().all(|edge| edge.kept.is_none()) {
-            return look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await;
+            return look::extent(connection, &self.compiled, roots, LARGE + 1).await;
         }
         rows::savepoint(connection).await?;
-        let found = match look::count_up_to(connection, &self.compiled, roots, LARGE + 1).await {
-            Err(error) if error.is_of_a_row() => 0,
+        let found = match look::extent(connection, &self.compiled, roots, LARGE + 1).await {
+            Err(error) if error.is_of_a_row() => Extent::default(),
             found => found?,
         };
         rows::end_savepoint(connection, false).await?;

@@ -81,7 +81,9 @@ impl Erase {
         for edge in tree.edges.iter().filter(|edge| edge.action == EdgeAction::Delete) {
             self.spares_behind(connection, edge, &doomed[edge.parent]).await?;
         }
-        let taken = self.remove(connection, &tree, &doomed, unlinked).await?;
+        // The copy of whoever is gone was complete.
+        let mut taken = Taken::default();
+        self.remove(connection, &tree, &doomed, (&mut taken, unlinked)).await?;
         rows::back_from_role(connection, self.compiled.role.as_ref()).await?;
         for (node, rows) in doomed.iter().enumerate() {
             self.forget_along(connection, node, rows, &[]).await?;

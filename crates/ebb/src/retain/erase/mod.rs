@@ -26,7 +26,7 @@ use self::fault::{Fault, Stage};
 use super::compile::Compiled;
 use super::snapshot::Copier;
 use super::store::late::LatePlace;
-use super::store::rows::{self, Copied, Doomed, RootRow};
+use super::store::rows::{self, Copied, Doomed, RootRow, Taken};
 use super::store::{self, Candidate, Fences, Look, Place, Writers};
 use super::tree::Node;
 use crate::audit::{Moment, SubjectKey};
@@ -37,6 +37,10 @@ use crate::{Error, Result, Trouble};
 
 /// A subject with more rows than this goes in parts.
 const LARGE: u64 = 20_000;
+/// So does one of which a copy is kept that would have about more bytes.
+const COPY_BYTES: u64 = 16 << 20;
+/// What goes at once is taken back where its copy turns out to have more, unless that is a single row.
+const COPY_AT_MOST: u64 = 3 * COPY_BYTES;
 /// How much of that subjects may be expected to have who go together.
 const FULL: f64 = 0.9;
 /// After so long a part takes nothing more: it ends well before a statement of it may.
@@ -60,8 +64,8 @@ struct Erase {
     fault: Fault,
     /// What the gate said at the start of the batch: rows that subjects on hold keep, also from whoever shares them.
     held: Vec<Held>,
-    /// How many rows a subject had in the batch before: how many subjects one transaction may take.
-    rows_each: f64,
+    /// What a subject had in the batch before: how many subjects one transaction may take.
+    each: Each,
     /// Where the run was before the batch chose.
     chosen_after: Place,
     /// Whoever waits by what this run has found: where it goes back, they are not met again.
@@ -102,6 +106,20 @@ struct Done {
     gone: Gone,
 }
 
+/// How many rows a subject has, and how many bytes of a copy.
+#[derive(Debug, Clone, Copy)]
+struct Each {
+    rows: f64,
+    bytes: f64,
+}
+
+impl Each {
+    /// So many are expected to fit.
+    fn fit(self) -> u64 {
+        (FULL * (LARGE as f64 / self.rows.max(1.0)).min(COPY_BYTES as f64 / self.bytes.max(1.0))) as u64
+    }
+}
+
 /// What went with one subject.
 #[derive(Default)]
 struct Gone {
@@ -127,7 +145,7 @@ impl Erase {
             progress: Progress::default(),
             fault: Fault::none(),
             held: Vec::new(),
-            rows_each: 1.0,
+            each: Each { rows: 1.0, bytes: 1.0 },
             chosen_after: None,
             waiting: BTreeSet::new(),
             short: false,
@@ -226,8 +244,7 @@ impl Erase {
 
     /// Locks the next due deletions, as many as are expected to fit, and passes them.
     async fn choose(&mut self, batch: &mut Batch) -> Result<Vec<Candidate>> {
-        let fit = FULL * LARGE as f64 / self.rows_each.max(1.0);
-        let size = batch.size.min(fit as u64).min(self.fault.most).max(1);
+        let size = batch.size.min(self.each.fit()).min(self.fault.most).max(1);
         let mut found =
             store::candidates(batch.connection(), &self.policy, self.progress.after, size, self.fences.at).await?;
         self.chosen_after = self.progress.after;
@@ -427,6 +444,15 @@ impl Erase {
             noted => noted,
         };
         rows::end_savepoint(connection, noted.is_ok()).await
+    }
+
+    /// Nothing yet; where a copy is kept, with what goes from here on. What cannot be fewer rows may have as many bytes as it has.
+    fn nothing(&self) -> Taken {
+        match (&self.copier, self.fault.part_rows) {
+            (None, _) => Taken::default(),
+            (Some(_), 1) => Taken::copying(u64::MAX),
+            (Some(_), _) => Taken::copying(COPY_AT_MOST),
+        }
     }
 
     fn ids<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Doomed> {

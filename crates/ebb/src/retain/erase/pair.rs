@@ -62,7 +62,7 @@ impl Pair {
             return Ok([Outcome { changed, more: one.more() }, Outcome::default()]);
         };
         other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
-        (other.rows_each, other.fault.most) = (one.rows_each, one.fault.most);
+        (other.each, other.fault.most) = (one.each, one.fault.most);
         let whole = async |first: &mut Batch| one.take(first, chosen).await;
         let next = async |second: &mut Batch| {
             let chosen = other.choose(second).await?;

@@ -14,13 +14,16 @@ use uuid::Uuid;
 
 use super::fault::Stage;
 use super::unlink::Unlinked;
-use super::{Erase, LARGE, Ready, WITHIN, is_of_the_batch, kept, roots};
+use super::{COPY_BYTES, Erase, LARGE, Ready, WITHIN, is_of_the_batch, kept, roots};
 use crate::Result;
 use crate::retain::snapshot::Gone;
-use crate::retain::store::rows::{self, Doomed, Taken};
+use crate::retain::store::rows::{self, Doomed, Most, Taken};
 use crate::retain::store::{self, Candidate, Look};
 use crate::retain::tree::{Edge, EdgeAction};
 use crate::spine::batch::Batch;
+
+/// A statement that hands rows over looks at no more of them to find those that it may take.
+const COPIED_AT_ONCE: u64 = 1_000;
 
 /// What one part may still take, and what it took.
 pub(super) struct Part {
@@ -37,7 +40,7 @@ pub(super) struct Part {
 
 impl Part {
     /// The subjects' own rows may go in the same transaction, after the last part.
-    fn of(group: &[Ready], rows: u64, copying: bool) -> Self {
+    fn of(group: &[Ready], rows: u64, taken: Taken) -> Self {
         let most = rows.saturating_sub(group.len() as u64).max(rows.div_ceil(2));
         Self {
             budget: most,
@@ -45,7 +48,7 @@ impl Part {
             rows,
             began: Instant::now(),
             deletions: group.iter().map(|ready| ready.candidate.id).collect(),
-            taken: Taken::copying(copying),
+            taken,
             unlinked: Unlinked::of(group),
         }
     }
@@ -56,7 +59,19 @@ impl Part {
 
     /// It may not take anything more.
     pub(super) fn is_over(&self) -> bool {
-        self.budget == 0 || !self.is_untouched() && self.began.elapsed() > WITHIN
+        let enough = self.budget == 0 || self.taken.bytes() >= COPY_BYTES;
+        enough || !self.is_untouched() && self.began.elapsed() > WITHIN
+    }
+
+    /// What its next statement may take.
+    fn left(&self, copies: bool) -> Most {
+        match copies {
+            false => Most { rows: self.budget, bytes: None },
+            true => Most {
+                rows: self.budget.min(COPIED_AT_ONCE),
+                bytes: Some(COPY_BYTES.saturating_sub(self.taken.bytes())),
+            },
+        }
     }
 
     /// So many rows may go in the same transaction, however many of them are the subjects' own.
@@ -104,7 +119,7 @@ impl Erase {
             return Ok(0);
         }
         self.fault.alone = self.fault.alone.take().map(|(one, _)| (one, Stage::Part));
-        let mut part = Part::of(&group, self.fault.part_rows, self.copier.is_some());
+        let mut part = Part::of(&group, self.fault.part_rows, self.nothing());
         // Most have none: whether any does is one question, however many go together.
         let ids: Vec<&str> = group.iter().map(|ready| ready.candidate.subject_id.as_str()).collect();
         let any = store::count_events(connection, &self.policy, &ids, 1).await? > 0;
@@ -122,7 +137,7 @@ impl Erase {
             Ok(emptied) => {
                 rows::end_savepoint(connection, true).await?;
                 self.note_small(connection, &group, None).await?;
-                self.fault.part_went_well(part.began.elapsed(), true);
+                self.fault.part_went_well(part.began.elapsed(), part.taken.bytes() < COPY_BYTES / 2);
                 let rows = self.count_part(connection, &group, part).await?;
                 if !emptied {
                     return Ok(rows);
@@ -304,13 +319,14 @@ impl Erase {
         part: &mut Part,
     ) -> Result<bool> {
         loop {
-            let (tree, limit) = (&self.compiled.tree, Some(part.budget));
+            let (tree, copies) = (&self.compiled.tree, self.copier.is_some());
+            let limit = Some(part.left(copies));
             let gone = rows::delete_through(connection, tree, edge, rows, limit, &mut part.taken).await?;
             part.spend(gone);
             if part.is_over() {
                 return Ok(false);
             }
-            if edge.distinct || gone == 0 {
+            if gone == 0 || edge.distinct && !copies {
                 return Ok(true);
             }
         }
@@ -340,6 +356,10 @@ impl Erase {
                 return Ok(false);
             }
             some.truncate(part.budget as usize);
+            if self.copier.is_some() && !tree.onto(edge.child).any(tied) {
+                let sizes = rows::sizes(connection, tree, edge.child, &some).await?;
+                some.truncate(fitting(&sizes, COPY_BYTES.saturating_sub(part.taken.bytes())));
+            }
             self.take_rows(connection, &[(edge.child, &some)], part).await?;
             if part.is_over() {
                 return Ok(false);
@@ -367,4 +387,15 @@ impl Erase {
         }
         Ok(())
     }
+}
+
+/// How many of the first of these make up so many bytes; one at least.
+fn fitting(sizes: &[u64], bytes: u64) -> usize {
+    let mut sum = 0;
+    let fits = |size: &&u64| {
+        let before = sum;
+        sum += **size;
+        before < bytes
+    };
+    sizes.iter().take_while(fits).count().max(1)
 }

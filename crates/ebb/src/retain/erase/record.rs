@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Done, Erase, Gone as Went, Ready, pseudonym};
+use super::{Done, Each, Erase, Gone as Went, Ready, pseudonym};
 use crate::audit::Moment;
 use crate::retain::snapshot::{Gone, Sealed};
 use crate::retain::store::rows::{Copied, RootRow};
@@ -19,11 +19,13 @@ use crate::{Error, Result};
 impl Erase {
     /// The records of this batch, in its own transaction, without anything that was erased.
     pub(super) async fn record(&mut self, batch: &mut Batch, mut done: Vec<Done>) -> Result<u64> {
+        let bytes: usize = done.iter().flat_map(|done| &done.gone.copied).map(|copied| copied.row.len()).sum();
         let sealed = self.keep(batch.connection(), &mut done).await?;
         let rows = self.close(batch, &done, &sealed).await?;
         self.remember_links(batch.connection(), &done).await?;
         if !done.is_empty() {
-            self.rows_each = rows as f64 / done.len() as f64;
+            let each = |all: f64| all / done.len() as f64;
+            self.each = Each { rows: each(rows as f64), bytes: each(bytes as f64) };
         }
         self.progress.subjects += done.len() as u64;
         Ok(rows)
@@ -98,8 +100,8 @@ impl Erase {
         copier.keep(connection, gone.collect()).await
     }
 
-    pub(super) fn named(&self, copied: Vec<Copied>) -> Vec<(String, String)> {
-        copied.into_iter().map(|copied| (self.names[copied.node].clone(), copied.row)).collect()
+    pub(super) fn named(&self, copied: Vec<Copied>) -> Vec<(&str, String)> {
+        copied.into_iter().map(|copied| (self.names[copied.node].as_str(), copied.row)).collect()
     }
 
     pub(super) fn by_table(&self, counts: &BTreeMap<usize, i64>) -> BTreeMap<&str, i64> {

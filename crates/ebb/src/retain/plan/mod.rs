@@ -157,10 +157,10 @@ pub(crate) async fn plan(
         let found = count::count(connection, (policy, subjects), soon, among).await;
         rows::end_savepoint(connection, false).await?;
         match found {
-            Err(error) if error.sqlstate().as_deref() == Some("57014") => findings.push(Finding {
+            Err(error) if error.trouble().is_too_much() => findings.push(Finding {
                 refuses: false,
                 table: table.relation.label(),
-                message: "to count the rows of subjects who are due takes longer than a look may: none are counted"
+                message: "to count the rows of subjects who are due takes more than a look may: none are counted"
                     .to_owned(),
                 fix: None,
             }),

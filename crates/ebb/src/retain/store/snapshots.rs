@@ -82,15 +82,12 @@ pub(crate) async fn part(connection: &mut PgConnection, deletion: Uuid, part: i3
     Ok(sql!("snapshot_part" scalar Vec<u8>).bind(deletion).bind(part).fetch_optional(connection).await?)
 }
 
-/// What a batch adds to copies: how each stands afterwards, and its new parts (deletion, number, end, content).
-#[derive(Debug, Default)]
-pub(crate) struct Added {
-    pub(crate) snapshots: Vec<(Uuid, StoredSnapshot)>,
-    pub(crate) parts: Vec<(Uuid, i32, Moment, Vec<u8>)>,
-}
-
-pub(crate) async fn put(connection: &mut PgConnection, policy: &str, added: &Added) -> Result<()> {
-    let of = &added.snapshots;
+/// How copies stand from now on.
+pub(crate) async fn put_snapshots(
+    connection: &mut PgConnection,
+    policy: &str,
+    of: &[(Uuid, StoredSnapshot)],
+) -> Result<()> {
     sql!("put_snapshots")
         .bind(of.iter().map(|(deletion, _)| *deletion).collect::<Vec<_>>())
         .bind(policy)
@@ -99,16 +96,36 @@ pub(crate) async fn put(connection: &mut PgConnection, policy: &str, added: &Add
         .bind(of.iter().map(|(_, snapshot)| snapshot.parts).collect::<Vec<_>>())
         .bind(of.iter().map(|(_, snapshot)| snapshot.rows).collect::<Vec<_>>())
         .bind(of.iter().map(|(_, snapshot)| snapshot.complete).collect::<Vec<_>>())
-        .execute(&mut *connection)
-        .await?;
-    let parts = &added.parts;
-    sql!("put_parts")
-        .bind(parts.iter().map(|(deletion, ..)| *deletion).collect::<Vec<_>>())
-        .bind(parts.iter().map(|(_, part, ..)| *part).collect::<Vec<_>>())
-        .bind(parts.iter().map(|(.., until, _)| *until).collect::<Vec<_>>())
-        .bind(parts.iter().map(|(.., sealed)| sealed.as_slice()).collect::<Vec<_>>())
         .execute(connection)
         .await?;
+    Ok(())
+}
+
+/// Parts of copies that are written together.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    deletions: Vec<Uuid>,
+    numbers: Vec<i32>,
+    until: Vec<Moment>,
+    sealed: Vec<Vec<u8>>,
+    pub(crate) bytes: usize,
+}
+
+impl Parts {
+    pub(crate) fn add(&mut self, deletion: Uuid, number: i32, until: Moment, sealed: Vec<u8>) {
+        self.deletions.push(deletion);
+        self.numbers.push(number);
+        self.until.push(until);
+        self.bytes += sealed.len();
+        self.sealed.push(sealed);
+    }
+}
+
+pub(crate) async fn put_parts(connection: &mut PgConnection, parts: &Parts) -> Result<()> {
+    if !parts.deletions.is_empty() {
+        let query = sql!("put_parts").bind(&parts.deletions).bind(&parts.numbers);
+        query.bind(&parts.until).bind(&parts.sealed).execute(connection).await?;
+    }
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use super::store::rows::{Path, Rows};
 use crate::pg::{Ident, Operators, Relation};
 use crate::{Error, Result};
 
+/// What a row is taken to have in its small columns and in their names.
+const SMALL: u32 = 200;
 /// Of more ways to the rows of a subject not all are counted.
 const MOST_PATHS: usize = 60;
 
@@ -58,8 +60,47 @@ pub(crate) struct Node {
     /// A trigger may keep a row as it is that is to be changed, or make it so again.
     pub(crate) updates_hindered: bool,
     pub(crate) tuples: u64,
+    /// Columns that may be large, with how their size is asked for.
+    wide: Vec<(Ident, Size)>,
     /// It is a partition that Ebb has taken out: nobody is asked about it.
     pub(crate) is_out: bool,
+}
+
+/// How the size of a value is asked for, which need not be read for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Text,
+    Bytes,
+    /// As it is stored: what it is like otherwise only who reads it knows.
+    Stored,
+}
+
+impl Size {
+    /// Of a type; none where its values are always small.
+    fn of(sql_type: &str) -> Option<Self> {
+        let name = sql_type.split('(').next().unwrap_or(sql_type).trim_end();
+        match name {
+            "text" | "character varying" | "character" => Some(Self::Text),
+            "bytea" => Some(Self::Bytes),
+            "boolean" | "smallint" | "integer" | "bigint" | "real" | "double precision" | "date" | "uuid"
+            | "interval" => None,
+            _ if sql_type.starts_with("time") => None,
+            _ => Some(Self::Stored),
+        }
+    }
+}
+
+impl Node {
+    /// About how many bytes a row is as text, as SQL.
+    pub(crate) fn bytes(&self, row: &str) -> String {
+        let of = |(column, size): &(Ident, Size)| match size {
+            Size::Text => format!("pg_catalog.octet_length({row}.{column})"),
+            Size::Bytes => format!("2::int8 * pg_catalog.octet_length({row}.{column})"),
+            Size::Stored => format!("pg_catalog.pg_column_size({row}.{column})"),
+        };
+        let wide = self.wide.iter().map(|column| format!(" + COALESCE({}, 0)", of(column)));
+        format!("({SMALL}::int8{})", wide.collect::<String>())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,18 +47,16 @@ async fn changed_meanwhile(ebb: &Ebb, unit: &str, change: impl AsyncFnOnce()) ->
     run.await.unwrap().unwrap().runs.remove(0)
 }
 
-fn keys(of: Value) -> Spec {
-    of.as_object().unwrap().clone()
+async fn set(ebb: &Ebb, policy: &str, keys: Value) {
+    let keys: Spec = keys.as_object().unwrap().clone();
+    ebb.engine.set_policy(policy, &keys, "test").await.unwrap();
 }
 
 #[tokio::test]
 async fn nobody_is_erased_by_terms_that_were_changed_before_the_batch_ended() {
     for change in [json!({ "grace": "3650d" }), json!({ "enabled": false }), json!({ "mode": "observe" })] {
         let ebb = due("").await;
-        let set = async || {
-            ebb.engine.set_policy("users", &keys(change.clone()), "test").await.unwrap();
-        };
-        let run = changed_meanwhile(&ebb, "users:erase", set).await;
+        let run = changed_meanwhile(&ebb, "users:erase", async || set(&ebb, "users", change.clone()).await).await;
         assert_eq!((run.status, ebb.ids().await.as_str()), (Status::Stopped, "1,2"), "{change}: {run:?}");
         assert_eq!((ebb.erased().await.0, ebb.list("id", "orders").await.as_str()), (0, "1,2"), "{change}");
         assert_eq!(ebb.list("state || attempts", "ebb.deletion").await, "pending0,pending0", "{change}");
@@ -85,10 +83,8 @@ async fn nobody_is_erased_by_terms_that_their_tenant_had_before() {
 #[tokio::test]
 async fn no_row_goes_that_a_policy_of_its_own_keeps_by_then() {
     let ebb = due("").await;
-    let set = async || {
-        ebb.engine.set_policy("orders", &keys(json!({ "older_than": "9000d" })), "test").await.unwrap();
-    };
-    let run = changed_meanwhile(&ebb, "users:erase", set).await;
+    let longer = async || set(&ebb, "orders", json!({ "older_than": "9000d" })).await;
+    let run = changed_meanwhile(&ebb, "users:erase", longer).await;
     assert_eq!((run.status, ebb.ids().await.as_str()), (Status::Stopped, "1,2"), "{run:?}");
     ebb.once("users:erase").await;
     let kept = ebb.list("id", "orders WHERE user_id IS NULL").await;
@@ -101,10 +97,8 @@ async fn no_part_of_a_claimed_subject_goes_by_terms_that_were_changed_meanwhile(
          DROP TRIGGER linger ON orders;
          CREATE TRIGGER linger BEFORE DELETE ON orders FOR EACH ROW WHEN (OLD.id = 40011) EXECUTE FUNCTION linger();")
     .await;
-    let set = async || {
-        ebb.engine.set_policy("users", &keys(json!({ "enabled": false })), "test").await.unwrap();
-    };
-    let run = changed_meanwhile(&ebb, "users:erase", set).await;
+    let off = async || set(&ebb, "users", json!({ "enabled": false })).await;
+    let run = changed_meanwhile(&ebb, "users:erase", off).await;
     assert_eq!((run.status, ebb.state("1").await.as_str()), (Status::Stopped, "erasing"), "{run:?}");
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM orders WHERE id = 40011").await, 1);
 }
@@ -118,10 +112,7 @@ async fn a_sweep_takes_no_row_that_is_not_due_any_more() {
     ))
     .await;
     ebb.policy("older_than = \"10d\"").await;
-    let set = async || {
-        ebb.engine.set_policy("t", &keys(json!({ "older_than": "3650d" })), "test").await.unwrap();
-    };
-    let run = changed_meanwhile(&ebb, "t", set).await;
+    let run = changed_meanwhile(&ebb, "t", async || set(&ebb, "t", json!({ "older_than": "3650d" })).await).await;
     assert_eq!((run.status, run.rows), (Status::Stopped, 0), "{run:?}");
     assert_eq!((ebb.db.scalar::<i64>("SELECT count(*) FROM t").await, ebb.audited().await), (20, 0));
 }

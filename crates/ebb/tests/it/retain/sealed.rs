@@ -392,3 +392,53 @@ async fn what_goes_in_one_part_keeps_its_links_too() {
     );
     assert_eq!(copy["public.likes"].len(), 25_001);
 }
+
+/// Folders with a cover, files in them, notes: all of them large, some by how the server stores them not.
+const LIBRARY: &str = "
+    CREATE TABLE users (id bigint PRIMARY KEY, photo text, deleted_at timestamptz);
+    CREATE TABLE folders (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, cover bytea);
+    CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint NOT NULL REFERENCES folders ON DELETE CASCADE, body text);
+    CREATE TABLE notes (id bigint PRIMARY KEY, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, body jsonb);
+    CREATE INDEX ON folders (user_id); CREATE INDEX ON files (folder_id); CREATE INDEX ON notes (user_id);
+    INSERT INTO users SELECT n, repeat('p', 3000000) FROM generate_series(1, 12) n;
+    INSERT INTO folders SELECT n, 1, decode(repeat(md5(n::text), 32768), 'hex') FROM generate_series(1, 18) n;
+    INSERT INTO files SELECT f * 10 + n, f, repeat(md5(f::text), 16384) FROM generate_series(1, 18) f, generate_series(1, 2) n;
+    INSERT INTO notes SELECT n, 1, jsonb_build_array(repeat('x', 1000000)) FROM generate_series(1, 60) n;";
+
+#[tokio::test]
+async fn large_rows_go_in_bounded_parts_and_are_all_in_the_copy() {
+    let ebb = Ebb::with(LIBRARY).await;
+    ebb.apply(&format!("{PERIODIC}{SEALED}")).await;
+    let before = "SELECT jsonb_object_agg(t, r) FROM (
+        SELECT 'public.users' AS t, sum(length(row_to_json(n.*)::text)) AS r FROM users n WHERE id = 1
+        UNION ALL SELECT 'public.folders', sum(length(row_to_json(n.*)::text)) FROM folders n
+        UNION ALL SELECT 'public.files', sum(length(row_to_json(n.*)::text)) FROM files n
+        UNION ALL SELECT 'public.notes', sum(length(row_to_json(n.*)::text)) FROM notes n) AS all_of_it";
+    let deletion = ebb.gone(1).await;
+    let before: Value = ebb.db.scalar(before).await;
+    let run = ebb.once("users:erase").await.runs.remove(0);
+    assert_eq!((run.status, run.failed), (Status::Success, 0), "{run:?}");
+    assert_eq!(ebb.erased().await, (1, 1 + 18 + 36 + 60));
+    let mut copied: BTreeMap<String, i64> = BTreeMap::new();
+    for (table, row) in ebb.open(&ebb.period_keys(), deletion).await.unwrap() {
+        *copied.entry(table).or_default() += row.to_string().len() as i64;
+    }
+    assert_eq!(serde_json::to_value(&copied).unwrap(), before);
+    // 18 MB of folders, as many of files, and 60 of notes, of which the server says that they are one.
+    let most: i64 = ebb.db.scalar("SELECT max(bytes)::int8 FROM (SELECT sum(length(sealed)) AS bytes FROM ebb.snapshot_part GROUP BY xmin::text) t").await;
+    assert!(most < 50_000_000, "{most} bytes in one transaction");
+}
+
+#[tokio::test]
+async fn subjects_with_large_rows_go_together_as_far_as_their_copies_are_bounded() {
+    let ebb = Ebb::with(LIBRARY).await;
+    ebb.apply(&format!("{PERIODIC}{SEALED}")).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', n::text) FROM generate_series(2, 11) n").await;
+    ebb.gone(12).await;
+    ebb.once("users:erase").await;
+    assert_eq!((ebb.ids().await.as_str(), ebb.erased().await), ("1", (11, 11)));
+    let sums = "SELECT string_agg(subjects::text, ',') FROM (SELECT count(DISTINCT deletion) AS subjects FROM ebb.snapshot_part GROUP BY xmin::text ORDER BY 1) t";
+    let together: String = ebb.db.scalar(sums).await;
+    assert!(together.split(',').all(|subjects| subjects.parse::<u32>().unwrap() <= 5), "{together}");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM ebb.audit WHERE action = 'claim'").await, 0);
+}

@@ -68,6 +68,19 @@ async fn how_a_subject_stands_is_shown_whatever_its_tree_is_like() {
 }
 
 #[tokio::test]
+async fn whoever_has_more_rows_than_a_look_may_hold_is_shown_without_their_number() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("INSERT INTO orders SELECT n, 1 FROM generate_series(1000001, 1200001) n; ANALYZE orders").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '1'), ebb.delete_subject('users', '2')").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let large = ebb::retain::show(&mut tx, "users", "1").await.unwrap();
+    assert_eq!(large.uncounted.as_deref(), Some("too many rows hang on it that others refer to"));
+    assert_eq!((large.would_erase.len(), large.deletion.unwrap().state.as_str()), (0, "pending"));
+    let small = ebb::retain::show(&mut tx, "users", "2").await.unwrap();
+    assert_eq!((small.would_erase["public.orders"], small.uncounted), (3, None));
+}
+
+#[tokio::test]
 async fn a_claimed_subject_of_whom_a_single_row_takes_too_long_keeps_nobody_else() {
     let ebb = due(
         "",

@@ -220,15 +220,29 @@ pub(crate) async fn lock(connection: &mut PgConnection, tree: &Tree, node: usize
     Ok(())
 }
 
-/// How many rows go with the given rows of one table at the end of any of these paths, counted up to a bound: one statement,
-/// which ends as soon as the bound is reached.
-pub(crate) async fn count_up_to(
+/// How much there is of something: rows, and about how many bytes a copy of those has that go.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extent {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+}
+
+impl std::ops::AddAssign for Extent {
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+    }
+}
+
+/// How many rows go with the given rows of one table at the end of any of these paths, counted up to a bound, and their bytes where
+/// that is asked for: one statement, which ends as soon as the bound is reached.
+pub(crate) async fn extent(
     connection: &mut PgConnection,
     tree: &Tree,
     paths: &[(Vec<&Edge>, Rows)],
     roots: &Doomed,
-    most: u64,
-) -> Result<u64> {
+    (most, sized): (u64, bool),
+) -> Result<Extent> {
     let mut parts = Vec::new();
     let mut binds: Vec<Values<'_>> = Vec::new();
     let mut first = 1;
@@ -260,17 +274,43 @@ pub(crate) async fn count_up_to(
             part = format!("SELECT n.* FROM {} AS n JOIN ({part}) AS p ON {on}", tree.nodes[edge.child].relation);
         }
         first += values.len() + 1;
-        parts.push(format!("SELECT FROM ({part}) AS found"));
+        let last = below.last().unwrap_or(top);
+        let bytes = match sized && which(true) == Rows::Go {
+            true => tree.nodes[last.child].bytes("found"),
+            false => "0::int8".to_owned(),
+        };
+        parts.push(format!("SELECT {bytes} FROM ({part}) AS found"));
         binds.push(values);
     }
     if parts.is_empty() {
-        return Ok(0);
+        return Ok(Extent::default());
     }
-    let sql = format!("SELECT count(*) FROM ({} LIMIT {most}) AS found", parts.join(" UNION ALL "));
+    let sql = format!(
+        "SELECT count(*), COALESCE(sum(found.bytes), 0)::int8 FROM ({} LIMIT {most}) AS found (bytes)",
+        parts.join(" UNION ALL ")
+    );
     let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
     let query = binds.iter().fold(query, |query, values| bind(query, values, &roots.subjects));
-    let count: i64 = query.fetch_one(connection).await?.try_get(0)?;
-    Ok(count.unsigned_abs())
+    let row = query.fetch_one(connection).await?;
+    let (rows, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Extent { rows: rows.unsigned_abs(), bytes: bytes.unsigned_abs() })
+}
+
+/// About how many bytes each of some rows of a node has, which are known by their key.
+pub(crate) async fn sizes(connection: &mut PgConnection, tree: &Tree, node: usize, rows: &Doomed) -> Result<Vec<u64>> {
+    let table = &tree.nodes[node];
+    let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
+    let (columns, values) = pick(rows, &table.read, &key)?;
+    let join = join(&key, &columns, 1);
+    let bytes = table.bytes("n");
+    let sql = format!("SELECT p.\"ebb:s\", {bytes} FROM {} AS n JOIN {} ON {}", table.relation, join.from, join.on);
+    let positions: Vec<i32> = (0..rows.len() as i32).collect();
+    let mut sizes = vec![0; rows.len()];
+    for row in fetch(connection, &sql, &values, &positions).await? {
+        let (at, bytes): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        sizes[at as usize] = bytes.unsigned_abs();
+    }
+    Ok(sizes)
 }
 
 /// What was read of some rows, and which of it are a table's columns: (read, wanted, of).

@@ -15,8 +15,8 @@ mod unmarked;
 pub(crate) use comparable::comparable;
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
-    Changed, Link, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, count_up_to,
-    existing, given, lock, lock_roots, read_roots, sharing, still_linked, whose,
+    Changed, Extent, Link, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, existing,
+    extent, given, lock, lock_roots, read_roots, sharing, sizes, still_linked, whose,
 };
 pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
@@ -27,7 +27,7 @@ pub(crate) use subjects::{
     soft_deleted, unmirror,
 };
 pub(crate) use take::{
-    Copied, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink, written_by,
+    Copied, Most, Taken, begun_before, change_sql, cut, delete_rows, delete_through, not_written_by, unlink, written_by,
 };
 pub(crate) use tenant::has_tenant;
 pub(crate) use unmarked::{Terms, later, undated, unmarked, unmarked_by_day};

@@ -1,92 +1,136 @@
 //! Statements that delete rows or end their links. Invariant: each tells whose rows it took, so that counts add up to what
-//! went, and hands the rows over where a copy is kept.
+//! went, and hands the rows over where a copy is kept: one by one, and no more of them than are held at once.
 
 use std::collections::{BTreeSet, HashMap};
 
-use sqlx::postgres::PgRow;
+use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Doomed, Join, Path, Rows, Values, among, bind, fetch, join, outside, pick};
 use crate::pg::expression::Change;
 use crate::pg::{Ident, Relation};
 use crate::retain::compile::Set;
-use crate::retain::tree::{Column, Edge, Tree};
+use crate::retain::tree::{Column, Edge, Node, Tree};
 use crate::{Error, Result};
 
 /// Rows by node, and by subject; the rows themselves where a copy is kept.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Taken {
     pub(crate) counts: HashMap<(usize, i32), i64>,
-    copy: Option<Vec<Copied>>,
+    copy: Option<Copy>,
+}
+
+/// Rows that went, as far as they are held at once.
+#[derive(Debug, Clone)]
+struct Copy {
+    rows: Vec<Copied>,
+    bytes: u64,
+    most: u64,
 }
 
 /// A row that went, as JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Copied {
     pub(crate) node: usize,
     pub(crate) subject: i32,
     pub(crate) row: String,
 }
 
+/// How many rows a statement may take, and, where a copy is kept, about how many bytes of them; one row in any case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Most {
+    pub(crate) rows: u64,
+    pub(crate) bytes: Option<u64>,
+}
+
 impl Taken {
-    /// Statements hand over the rows that they delete where a copy is wanted.
-    pub(crate) fn copying(copying: bool) -> Self {
-        Self { copy: copying.then(Vec::new), ..Self::default() }
+    /// Statements hand over the rows that they delete; of more bytes than these no more than one.
+    pub(crate) fn copying(most: u64) -> Self {
+        Self { copy: Some(Copy { rows: Vec::new(), bytes: 0, most }), ..Self::default() }
     }
 
     pub(crate) fn copied(&mut self) -> Vec<Copied> {
-        self.copy.take().unwrap_or_default()
+        self.copy.take().map(|copy| copy.rows).unwrap_or_default()
     }
 
-    /// What a statement returns of a row `alias` that it deletes, and what is gathered of that for a subject.
-    fn wanted(&self, alias: &str) -> (String, &'static str) {
+    /// How many bytes were handed over.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.copy.as_ref().map_or(0, |copy| copy.bytes)
+    }
+
+    /// What a statement returns besides of a row `alias` that it deletes.
+    fn wanted(&self, alias: &str) -> String {
         match self.copy {
-            None => (String::new(), ""),
-            Some(_) => (format!(", pg_catalog.row_to_json({alias}.*)::text AS row"), ", pg_catalog.array_agg(row)"),
+            None => String::new(),
+            Some(_) => format!(", pg_catalog.row_to_json({alias}.*)::text AS row"),
         }
     }
 
-    /// A statement's rows of (subject, count, what else it was asked for) with all counts of what else in one row, unless a copy is
-    /// wanted: very many rows cost more than what they say.
-    fn gathered(&self, counts: &str, by: Option<&str>) -> String {
-        if self.copy.is_some() {
-            return counts.to_owned();
+    /// What is told of the rows `from` of the node at a position that went for a `subject`: each of them, or how many.
+    fn told(&self, subject: &str, at: usize, from: &str) -> String {
+        match self.copy {
+            None => format!("SELECT {subject} AS s, {at} AS node, count(*) AS c FROM {from} GROUP BY 1"),
+            Some(_) => format!("SELECT {subject} AS s, {at} AS node, row FROM {from}"),
         }
-        let (what, group) = by.map_or_else(Default::default, |by| (format!(", {by}"), format!(" GROUP BY {by}")));
-        format!(
-            "SELECT pg_catalog.array_agg(g.s), pg_catalog.array_agg(g.c){what} FROM ({counts}) AS g (s, c{what}){group}"
-        )
     }
 
-    /// Adds what such a statement returned.
-    fn add_gathered(&mut self, node: usize, rows: &[PgRow]) -> Result<i64> {
-        if self.copy.is_some() {
-            return self.add(node, rows);
-        }
+    /// Sends statements that delete rows of nodes, and adds all that is told of them. Counts come in one row for each node: very many
+    /// rows cost more than what they say. Returns how many rows went.
+    async fn take(
+        &mut self,
+        connection: &mut PgConnection,
+        nodes: &[usize],
+        (deletes, told): (&[String], &[String]),
+        binds: &[(Values<'_>, &[i32])],
+    ) -> Result<i64> {
+        let (deletes, told) = (deletes.join(", "), told.join(" UNION ALL "));
+        let sql = match self.copy {
+            Some(_) => format!("WITH {deletes} {told}"),
+            None => format!(
+                "WITH {deletes} SELECT g.node, pg_catalog.array_agg(g.s), pg_catalog.array_agg(g.c) \
+                 FROM ({told}) AS g (s, node, c) GROUP BY g.node"
+            ),
+        };
+        let query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+        let query = binds.iter().fold(query, |query, (values, subjects)| bind(query, values, subjects));
+        let mut rows = query.fetch(connection);
         let mut total = 0;
-        for row in rows {
-            let (subjects, counts): (Option<Vec<i32>>, Option<Vec<i64>>) = (row.try_get(0)?, row.try_get(1)?);
-            for (subject, count) in subjects.into_iter().flatten().zip(counts.into_iter().flatten()) {
-                *self.counts.entry((node, subject)).or_default() += count;
-                total += count;
-            }
+        while let Some(row) = rows.try_next().await? {
+            total += match &mut self.copy {
+                None => {
+                    let (at, subjects, counts): (i32, Vec<i32>, Vec<i64>) =
+                        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                    subjects
+                        .into_iter()
+                        .zip(counts)
+                        .map(|(subject, count)| self.add(nodes[at as usize], subject, count))
+                        .sum()
+                }
+                Some(copy) => {
+                    let (subject, at): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+                    let node = nodes[at as usize];
+                    copy.push(Copied { node, subject, row: row.try_get(2)? })?;
+                    self.add(node, subject, 1)
+                }
+            };
         }
         Ok(total)
     }
 
-    /// Adds rows of (subject, count) and, where a copy is wanted, the rows themselves.
-    pub(crate) fn add(&mut self, node: usize, rows: &[PgRow]) -> Result<i64> {
-        let mut total = 0;
-        for row in rows {
-            let (subject, count): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-            *self.counts.entry((node, subject)).or_default() += count;
-            total += count;
-            if let Some(copy) = self.copy.as_mut().filter(|_| row.len() > 2) {
-                let rows: Vec<String> = row.try_get(row.len() - 1)?;
-                copy.extend(rows.into_iter().map(|row| Copied { node, subject, row }));
-            }
+    fn add(&mut self, node: usize, subject: i32, count: i64) -> i64 {
+        *self.counts.entry((node, subject)).or_default() += count;
+        count
+    }
+}
+
+impl Copy {
+    fn push(&mut self, copied: Copied) -> Result<()> {
+        self.bytes += copied.row.len() as u64;
+        if self.bytes > self.most && !self.rows.is_empty() {
+            return Err(Error::too_big("the rows that would go at once are more than a copy may hold"));
         }
-        Ok(total)
+        self.rows.push(copied);
+        Ok(())
     }
 }
 
@@ -96,7 +140,7 @@ pub(crate) async fn delete_through(
     tree: &Tree,
     edge: &Edge,
     parents: &Doomed,
-    limit: Option<u64>,
+    limit: Option<Most>,
     taken: &mut Taken,
 ) -> Result<i64> {
     let (child, parent) = (&tree.nodes[edge.child], &tree.nodes[edge.parent]);
@@ -104,39 +148,55 @@ pub(crate) async fn delete_through(
     let join = join(&edge.child_columns, &columns, 1);
     let relation = &child.relation;
     let on = Rows::Go.behind(edge, &join.on);
-    let (row, rows) = taken.wanted(if limit.is_some() { "d" } else { "n" });
-    if let (None, true, [of], [value]) = (limit, edge.distinct, edge.child_columns.as_slice(), columns.as_slice()) {
-        let on = Rows::Go.behind(edge, &among(of, value, 1));
-        if edge.key.is_some() && taken.copy.is_none() && says_it_one_way(value) {
-            let gone = format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v");
-            return take_by_value(connection, tree, &gone, (values[0], &parents.subjects), (edge.child, taken)).await;
+    let row = taken.wanted(if limit.is_some() { "d" } else { "n" });
+    let from = format!("gone{}", tree.path.opened());
+    let (gone, told) = match (limit, edge.distinct, edge.child_columns.as_slice(), columns.as_slice()) {
+        (None, true, [of], [value]) => {
+            let on = Rows::Go.behind(edge, &among(of, value, 1));
+            if edge.key.is_some() && taken.copy.is_none() && says_it_one_way(value) {
+                let gone = format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v");
+                let by = (values[0], parents.subjects.as_slice());
+                return take_by_value(connection, tree, &gone, by, (edge.child, taken)).await;
+            }
+            let from = whose("gone", (&join, value), &tree.path);
+            (format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}"), taken.told("p.s", 0, &from))
         }
-        let sql = format!(
-            "WITH gone AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row}) {}",
-            taken.gathered(&whose("gone", (&join, value), "", rows, &tree.path), None)
-        );
-        let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
-        tree.path.close(connection).await?;
-        return taken.add_gathered(edge.child, &rows);
-    }
-    let gone = match limit {
-        None => {
-            format!("DELETE FROM {relation} AS n USING {} WHERE {on} RETURNING p.\"ebb:s\" AS s{row}", join.from)
-        }
-        // An address names a row only together with its leaf.
-        Some(limit) => format!(
-            "DELETE FROM {relation} AS d USING (SELECT n.tableoid AS leaf, n.ctid AS place, p.\"ebb:s\" AS s \
-             FROM {relation} AS n JOIN {} ON {on} LIMIT {limit} FOR UPDATE OF n) AS few \
-             WHERE d.tableoid = few.leaf AND d.ctid = few.place RETURNING few.s AS s{row}",
-            join.from
+        (None, ..) => (
+            format!("DELETE FROM {relation} AS n USING {} WHERE {on} RETURNING p.\"ebb:s\" AS s{row}", join.from),
+            taken.told("s", 0, &from),
+        ),
+        (Some(most), ..) => (
+            format!(
+                "DELETE FROM {relation} AS d USING ({}) AS few WHERE d.tableoid = few.leaf AND d.ctid = few.place \
+                 RETURNING few.s AS s{row}",
+                few(child, &join.from, &on, most)
+            ),
+            taken.told("s", 0, &from),
         ),
     };
-    let opened = tree.path.opened();
-    let counts = format!("SELECT s, count(*){rows} FROM gone{opened} GROUP BY s");
-    let sql = format!("WITH gone AS ({gone}) {}", taken.gathered(&counts, None));
-    let rows = fetch(connection, &sql, &values, &parents.subjects).await?;
+    let gone = format!("gone AS ({gone})");
+    let binds = [(values, parents.subjects.as_slice())];
+    let total = taken.take(connection, &[edge.child], (&[gone], &[told]), &binds).await?;
     tree.path.close(connection).await?;
-    taken.add_gathered(edge.child, &rows)
+    Ok(total)
+}
+
+/// Some rows of a table, locked: where each is (an address names a row only together with its leaf), and whose. Where bytes are
+/// counted, too, those before which there are fewer.
+fn few(table: &Node, from: &str, on: &str, most: Most) -> String {
+    let (relation, rows) = (&table.relation, most.rows);
+    let some = |size: &str| {
+        format!(
+            "SELECT n.tableoid AS leaf, n.ctid AS place, p.\"ebb:s\" AS s{size} \
+             FROM {relation} AS n JOIN {from} ON {on} LIMIT {rows} FOR UPDATE OF n"
+        )
+    };
+    let Some(bytes) = most.bytes else { return some("") };
+    format!(
+        "SELECT leaf, place, s FROM (SELECT leaf, place, s, pg_catalog.sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS before \
+         FROM ({}) AS found) AS found WHERE before < {bytes}",
+        some(&format!(", {} AS size", table.bytes("n")))
+    )
 }
 
 /// Whether equal values of a column are the same text, also where a foreign key compares them with those of a similar type.
@@ -172,17 +232,16 @@ async fn take_by_value(
     for (value, count) in went.into_iter().flatten().zip(counts.into_iter().flatten()) {
         let unknown = || Error::failed("a row went by a value that was not asked for");
         let subject = whose.get(value.as_str()).ok_or_else(unknown)?;
-        *taken.counts.entry((node, *subject)).or_default() += count;
-        total += count;
+        total += taken.add(node, *subject, count);
     }
     Ok(total)
 }
 
-/// Whose rows went, where each says the one value (`v`) that it went by; a value that two subjects had counts for the first.
-fn whose(gone: &str, (join, value): (&Join, &Column), what: &str, rows: &str, path: &Path) -> String {
+/// Rows that each say the one value (`v`) that they went by, with whose they were (`p.s`); a value that two subjects had counts for the
+/// first.
+fn whose(gone: &str, (join, value): (&Join, &Column), path: &Path) -> String {
     format!(
-        "SELECT p.s, count(*){what}{rows} FROM {gone} AS g JOIN (SELECT p.\"ebb:0\" AS v, min(p.\"ebb:s\") AS s FROM {} \
-         GROUP BY 1) AS p ON {}{} GROUP BY p.s",
+        "{gone} AS g JOIN (SELECT p.\"ebb:0\" AS v, min(p.\"ebb:s\") AS s FROM {} GROUP BY 1) AS p ON {}{}",
         join.from,
         value.operators.same("g.v", "p.v"),
         path.opened()
@@ -206,11 +265,10 @@ pub(crate) async fn delete_rows(
         let gone = format!("DELETE FROM {relation} AS n WHERE {on} RETURNING n.{} AS v", column.name);
         return take_by_value(connection, tree, &gone, (values[0], &doomed.subjects), (*node, taken)).await;
     }
-    let mut parts = Vec::new();
-    let mut counts = Vec::new();
+    let (mut deletes, mut told) = (Vec::new(), Vec::new());
     let mut binds: Vec<(Values<'_>, &[i32])> = Vec::new();
     let mut first = 1;
-    let (row, rows) = taken.wanted("n");
+    let row = taken.wanted("n");
     for (at, (node, doomed)) in nodes.iter().enumerate() {
         let table = &tree.nodes[*node];
         let key: Vec<Ident> = table.key.iter().map(|column| column.name.clone()).collect();
@@ -219,31 +277,21 @@ pub(crate) async fn delete_rows(
         let relation = &table.relation;
         if let ([of], [value]) = (key.as_slice(), columns.as_slice()) {
             let on = among(of, value, first);
-            parts.push(format!("gone{at} AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row})"));
-            counts.push(whose(&format!("gone{at}"), (&join, value), &format!(", {at}"), rows, &tree.path));
+            deletes.push(format!("gone{at} AS (DELETE FROM {relation} AS n WHERE {on} RETURNING n.{of} AS v{row})"));
+            told.push(taken.told("p.s", at, &whose(&format!("gone{at}"), (&join, value), &tree.path)));
         } else {
-            parts.push(format!(
+            deletes.push(format!(
                 "gone{at} AS (DELETE FROM {relation} AS n USING {} WHERE {} RETURNING p.\"ebb:s\" AS s{row})",
                 join.from, join.on
             ));
-            let opened = tree.path.opened();
-            counts.push(format!("SELECT s, count(*), {at}{rows} FROM gone{at}{opened} GROUP BY s"));
+            told.push(taken.told("s", at, &format!("gone{at}{}", tree.path.opened())));
         }
         first += join.arrays + 1;
         binds.push((values, &doomed.subjects));
     }
-    let sql = format!("WITH {} {}", parts.join(", "), taken.gathered(&counts.join(" UNION ALL "), Some("node")));
-    let mut query = sqlx::query(AssertSqlSafe(sql)).persistent(false);
-    for (values, subjects) in &binds {
-        query = bind(query, values, subjects);
-    }
-    let mut total = 0;
-    let found = query.fetch_all(&mut *connection).await?;
+    let of: Vec<usize> = nodes.iter().map(|(node, _)| *node).collect();
+    let total = taken.take(connection, &of, (&deletes, &told), &binds).await?;
     tree.path.close(connection).await?;
-    for row in found {
-        let at: i32 = row.try_get(2)?;
-        total += taken.add_gathered(nodes[at as usize].0, std::slice::from_ref(&row))?;
-    }
     Ok(total)
 }
 
@@ -295,8 +343,9 @@ pub(crate) async fn unlink(
     let query = bind(sqlx::query(AssertSqlSafe(sql)).persistent(false), &values, &parents.subjects);
     let found = but.bind(query).fetch_all(&mut *connection).await?;
     tree.path.close(connection).await?;
-    let mut changed = Changed { rows: taken.add(edge.child, &found)?, ..Changed::default() };
+    let mut changed = Changed::default();
     for row in found {
+        changed.rows += taken.add(edge.child, row.try_get(0)?, row.try_get(1)?);
         if told {
             changed.writers.extend(row.try_get::<Vec<i64>, _>(2)?);
         }

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::order::Walk;
 use super::entry::proposal;
-use super::{Column, Edge, EdgeAction, Finding, Kept, Node, Tree};
+use super::{Column, Edge, EdgeAction, Finding, Kept, Node, Size, Tree};
 use crate::pg::{Ident, Relation};
 use crate::policy::{Child, Term, Unnamed};
-use crate::retain::graph::{ForeignKey, Graph, GraphTable};
+use crate::retain::graph::{ForeignKey, Graph, GraphColumn, GraphTable};
 use crate::retain::keeper::Keeper;
 use crate::retain::reader::Reader;
 use crate::retain::store::rows::Path;
@@ -319,6 +319,8 @@ impl<'a> Builder<'a> {
             self.findings.push(Finding { refuses: false, table, message, fix });
         }
         let (triggers, destroyers) = self.triggers(at, &table, circle);
+        let wide = |column: &GraphColumn| Some((Ident::new(&column.name), Size::of(&column.sql_type)?));
+        let wide = table.columns.iter().filter_map(wide).collect();
         let (tuples, updates_hindered, is_out) = (table.tuples(), table.updates_hindered, table.out_of.is_some());
         Ok(Node {
             relation,
@@ -331,6 +333,7 @@ impl<'a> Builder<'a> {
             destroyers,
             updates_hindered,
             tuples,
+            wide,
             is_out,
         })
     }
