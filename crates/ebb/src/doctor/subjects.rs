@@ -66,9 +66,9 @@ pub(super) async fn subjects(
         }
     }
     let (mut tx, now) = (engine.database().read().await?, followed(&new, stored));
-    for along in gate::takes_along(&mut tx, &now, &now, installed).await? {
-        let fix = Fix::advice(along.fix());
-        findings.push(Finding::fail("subjects", Some(&along.policy), along.to_string()).fix(fix));
+    for conflict in gate::conflicts(&mut tx, &now, &now, installed).await? {
+        let (policy, fix) = (conflict.between().0, Fix::advice(conflict.fix()));
+        findings.push(Finding::fail("subjects", Some(policy), conflict.to_string()).fix(fix));
     }
     if !installed {
         if findings.is_empty() && looked > 0 {

@@ -60,7 +60,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_takes_along(&mut tx, &stored, None).await?;
+        gate::none_conflicts(&mut tx, &stored, None).await?;
         gate::none_strayed(&mut tx).await?;
         for want in wanted {
             anchor::put(&mut tx, &want.policy).await?;
@@ -228,7 +228,7 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_takes_along(&mut tx, &stored, Some(name)).await?;
+        gate::none_conflicts(&mut tx, &stored, Some(name)).await?;
         let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
         if changed.enabled() {
             gate::none_strayed(&mut tx).await?;

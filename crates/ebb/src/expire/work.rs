@@ -57,7 +57,7 @@ impl ExpireWork {
         let policy = self.policy();
         if let Some(stored) = &self.shared.stored {
             anchor::holds(connection, &stored.policy()?).await?;
-            gate::takes_nothing_along(connection, stored, table.oid).await?;
+            gate::takes_nothing_kept(connection, stored, table.oid).await?;
         }
         let key = self.shared.subject_key.clone();
         if policy.audit == AuditDetail::Rows && key.is_none() {

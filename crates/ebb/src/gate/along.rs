@@ -1,22 +1,22 @@
 //! What goes along with the rows that a sweep deletes, because a foreign key says ON DELETE CASCADE: the server takes it, uncounted,
 //! and asks nobody. Invariant: nothing goes like that which a hold, a floor or a term of its own may keep, and a row below may be
-//! younger than the one above whatever their terms are; such a sweep is refused by name, when it is stored and before each run.
+//! younger than the one above whatever their terms are.
 
 use sqlx::PgConnection;
 
-use super::{Whole, store, taken_from, whole};
-use crate::policy::{self, Action, Mode, Policy, Retain, Stored, Term};
-use crate::{Error, Result};
+use super::{Whole, store, whole};
+use crate::Result;
+use crate::policy::{Action, Policy, Retain, Term};
 
 /// A policy whose deletions would take rows along that somebody keeps.
 #[derive(Debug, Clone)]
 pub(crate) struct Along {
-    pub(crate) policy: String,
+    pub(super) policy: String,
     /// The table that it deletes from, and the one whose rows go along.
     table: String,
     along: String,
     /// Who keeps them, and how.
-    keeper: String,
+    pub(super) keeper: String,
     keeps: Keeps,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for Along {
 
 impl Along {
     /// What helps.
-    pub(crate) fn fix(&self) -> String {
+    pub(super) fn fix(&self) -> String {
         let Self { table, along, keeper, keeps, .. } = self;
         let between = match table == along {
             true => format!("let the foreign keys of {table} to itself restrict (ON DELETE NO ACTION)"),
@@ -70,64 +70,17 @@ impl Along {
             }
         }
     }
-
-    fn is_about(&self, policy: &str) -> bool {
-        self.policy == policy || self.keeper == policy
-    }
-
-    fn into_error(self) -> Error {
-        let fix = self.fix();
-        Error::config(format!("policy {}: {self}", self.policy)).with_hint(fix)
-    }
 }
 
-/// Refuses policies whose deletions would take rows along that somebody keeps; where one alone was `changed`, those that it has a part
-/// in.
-pub(crate) async fn none_takes_along(
+/// What these policies, each with the table that it takes rows of, would take along of subjects, where there are any yet, and of
+/// rows that others of `among` keep.
+pub(super) async fn takes_along(
     connection: &mut PgConnection,
-    stored: &[Stored],
-    changed: Option<&str>,
-) -> Result<()> {
-    let policies = enabled(stored);
-    let mut found = takes_along(connection, &policies, &policies, true).await?.into_iter();
-    let first = found.find(|along| changed.is_none_or(|changed| along.is_about(changed)));
-    first.map_or(Ok(()), |along| Err(along.into_error()))
-}
-
-/// The same for one that is about to delete rows of its table: a key or a policy may have come since.
-pub(crate) async fn takes_nothing_along(connection: &mut PgConnection, stored: &Stored, table: u32) -> Result<()> {
-    if store::cascades(connection, &[table]).await?.is_empty() {
-        return Ok(());
-    }
-    let own: Vec<Policy> = stored.policy().ok().into_iter().collect();
-    let all = policy::store::all(connection).await?;
-    let found = takes_along(connection, &own, &enabled(&all), true).await?;
-    found.into_iter().next().map_or(Ok(()), |along| Err(along.into_error()))
-}
-
-fn enabled(stored: &[Stored]) -> Vec<Policy> {
-    stored.iter().filter(|stored| stored.enabled).filter_map(|stored| stored.policy().ok()).collect()
-}
-
-/// A policy that only observes takes nothing along.
-fn acts(policy: &Policy) -> bool {
-    match policy {
-        Policy::Expire(expire) => expire.mode == Mode::Enforce,
-        Policy::Retain(retain) => retain.mode == Mode::Enforce,
-        _ => true,
-    }
-}
-
-/// What these policies would take along of subjects, where there are any yet, and of rows that others of `among` keep.
-pub(crate) async fn takes_along(
-    connection: &mut PgConnection,
-    policies: &[Policy],
+    taking: &[(&Policy, Whole)],
     among: &[Policy],
     installed: bool,
 ) -> Result<Vec<Along>> {
-    let one_by_one = policies.iter().filter(|policy| policy.enabled() && acts(policy) && deletes_rows(policy));
-    let swept = one_by_one.filter_map(|policy| Some((policy, taken_from(policy)?)));
-    let swept: Vec<(&Policy, Whole)> = whole(connection, swept.collect()).await?;
+    let swept: Vec<&(&Policy, Whole)> = taking.iter().filter(|(policy, _)| deletes_rows(policy)).collect();
     let kept = among.iter().filter_map(kept_by_age).map(|kept| (kept, kept.table.clone()));
     let kept: Vec<(&Retain, Whole)> = whole(connection, kept.collect()).await?;
     let oids: Vec<u32> = swept.iter().map(|(_, table)| table.oid).collect();
@@ -137,7 +90,7 @@ pub(crate) async fn takes_along(
     let subjects: Vec<(&str, Whole)> =
         if spills.is_empty() { Vec::new() } else { whole(connection, subjects.collect()).await? };
     let mut found = Vec::new();
-    for (policy, table) in &swept {
+    for (policy, table) in swept {
         let label = table.relation.label();
         let along = |along: &str, keeper: &str, keeps| Along {
             policy: policy.name().to_owned(),

@@ -3,9 +3,11 @@
 //! Invariant: a batch passes the gate first and looks in a later statement, so no row goes that was on hold before it went.
 
 mod along;
+mod conflict;
+mod grace;
 mod store;
 
-pub(crate) use along::{none_takes_along, takes_along, takes_nothing_along};
+pub(crate) use conflict::{conflict_of, conflicts, none_conflicts, takes_nothing_kept};
 
 use std::collections::BTreeMap;
 

@@ -43,6 +43,11 @@ pub(super) async fn cascades(connection: &mut PgConnection, tables: &[u32]) -> R
     Ok(found.into_iter().map(|(table, along)| (table as u32, along as u32)).collect())
 }
 
+/// Whether deleting rows of a table may take what others keep.
+pub(super) async fn may_conflict(connection: &mut PgConnection, table: u32) -> Result<bool> {
+    Ok(sql!("may_conflict" scalar bool).bind(i64::from(table)).fetch_one(connection).await?)
+}
+
 /// A batch may take its time; the usual lock wait would give up before it has ended.
 pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")

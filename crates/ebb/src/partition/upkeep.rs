@@ -15,7 +15,7 @@ use super::{Partitioned, detach, store};
 use crate::audit::Entry;
 use crate::gate::{self, Held};
 use crate::pg::{Database, Ident, Relation};
-use crate::policy::Partition;
+use crate::policy::{Partition, Stored};
 use crate::spine::batch::Batch;
 use crate::spine::{Chore, Outcome, Recovery};
 use crate::{Error, Result, Trouble};
@@ -53,6 +53,7 @@ pub(crate) enum Step {
 /// A run over one table.
 pub(crate) struct Upkeep {
     pub(crate) policy: Arc<Partition>,
+    pub(crate) stored: Stored,
     pub(crate) on: Partitioned,
     pub(crate) database: Database,
     pub(crate) steps: VecDeque<Step>,
@@ -186,6 +187,10 @@ impl Upkeep {
     }
 
     async fn decide(&mut self, batch: &mut Batch, oid: i64) -> Result<()> {
+        // The policy goes on all the same, with what is missing ahead.
+        if let Some(kept) = gate::conflict_of(batch.connection(), &self.stored, self.on.table.oid).await? {
+            return Err(Error::refused(kept.to_string()).with_hint(kept.fix()));
+        }
         let held = gate::pass(batch.connection(), self.policy.name.as_str()).await?;
         let place = store::place(batch.connection(), oid).await?;
         let kept = match place {

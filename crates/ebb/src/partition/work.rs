@@ -170,9 +170,10 @@ impl PartitionWork {
     }
 
     fn go(&self, look: &Look, on: Partitioned, steps: VecDeque<Step>, due: Option<u64>) -> Prepared {
-        let (policy, database) = (self.policy.clone(), self.database.clone());
+        let (policy, stored, database) = (self.policy.clone(), self.stored.clone(), self.database.clone());
         let chore = Box::new(Upkeep {
             policy,
+            stored,
             on,
             database,
             steps,

@@ -21,9 +21,10 @@ pub(super) async fn troubles(
     installed: bool,
 ) -> Result<Vec<Trouble>> {
     let mut found = Vec::new();
-    for along in gate::takes_along(connection, followed, followed, installed).await? {
-        let problem = Problem { message: along.to_string(), fix: Some(along.fix()), refused: true };
-        found.push(Trouble { about: vec![along.policy], problem });
+    for conflict in gate::conflicts(connection, followed, followed, installed).await? {
+        let problem = Problem { message: conflict.to_string(), fix: Some(conflict.fix()), refused: true };
+        let (policy, keeper) = conflict.between();
+        found.push(Trouble { about: vec![policy.to_owned(), keeper.to_owned()], problem });
     }
     for policy in followed.iter().filter(|policy| installed && policy.enabled()) {
         if let Some(moved) = anchor::moved(connection, policy).await? {

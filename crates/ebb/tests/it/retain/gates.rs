@@ -109,7 +109,12 @@ async fn rows_by_age_are_bound_too_and_so_is_the_root() {
     ebb.once("old").await;
     assert_eq!(ebb.distinct("user_id", "sessions").await, "3");
     // Beside that policy this one would take sessions along that are not old yet.
-    ebb.apply(&(users("") + "\n" + &sweep("accounts", "users", "older_than = \"1h\"\nwhere = \"id <> 5\""))).await;
+    ebb.apply(
+        &(users("")
+            + "\n"
+            + &sweep("accounts", "users", "older_than = \"1h\"\nwhere = \"id <> 5 and deleted_at is null\"")),
+    )
+    .await;
     ebb.once("accounts").await;
     assert_eq!(ebb.list("id", "users").await, "3,5");
 }

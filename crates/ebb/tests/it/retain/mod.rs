@@ -12,6 +12,7 @@ mod events;
 mod follow;
 mod former;
 mod gates;
+mod grace;
 mod late;
 mod life;
 mod mail;

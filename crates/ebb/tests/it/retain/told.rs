@@ -248,7 +248,9 @@ async fn a_floor_is_not_gone_round_by_another_policy_over_the_table() {
     says(&instead(subjects), "the floor 1y of policy pay would go down").await;
     ebb.apply(&instead("")).await;
     says(&instead(expire), "its floor 1y would not hold").await;
-    ebb.apply(&sweep("expire", "public.users", "deleted_at", "60d")).await;
+    // As long as the floor, but not as long as the grace.
+    let early = ebb.try_apply(&sweep("expire", "public.users", "deleted_at", "60d")).await.unwrap_err();
+    assert!(early.to_string().contains("before their grace ends"), "{early}");
     ebb.apply(&sweep("expire", "public.pay", "at", "13mo")).await;
     let short = wanted(&sweep("expire", "public.pay", "at", "300d")).unwrap();
     let because = Consent { confirmed: true, reason: Some("the law changed".into()) };

@@ -1,0 +1,115 @@
+//! Policies that would take rows which another one keeps: along with others by a cascade, or out of a subject's grace. Invariant: such
+//! a pair is refused by name, when either is stored and before each run; a key or a policy may have come since.
+
+use sqlx::PgConnection;
+
+use super::along::{self, Along};
+use super::grace::{self, Grace};
+use super::{store, taken_from};
+use crate::policy::{self, Mode, Policy, Stored};
+use crate::{Error, Result};
+
+/// A policy that would take rows which another one keeps.
+#[derive(Debug, Clone)]
+pub(crate) enum Conflict {
+    /// The server would, with the rows that it deletes.
+    Along(Along),
+    /// They are subjects who are soft-deleted.
+    Grace(Grace),
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Along(along) => along.fmt(f),
+            Self::Grace(grace) => grace.fmt(f),
+        }
+    }
+}
+
+impl Conflict {
+    /// The one that would take them, and the one that keeps them.
+    pub(crate) fn between(&self) -> (&str, &str) {
+        match self {
+            Self::Along(along) => (&along.policy, &along.keeper),
+            Self::Grace(grace) => (&grace.policy, &grace.keeper),
+        }
+    }
+
+    /// What helps.
+    pub(crate) fn fix(&self) -> String {
+        match self {
+            Self::Along(along) => along.fix(),
+            Self::Grace(grace) => grace.fix(),
+        }
+    }
+
+    fn into_error(self) -> Error {
+        Error::config(format!("policy {}: {self}", self.between().0)).with_hint(self.fix())
+    }
+}
+
+/// Refuses policies that would take what others keep; where one alone was `changed`, those that it has a part in.
+pub(crate) async fn none_conflicts(
+    connection: &mut PgConnection,
+    stored: &[Stored],
+    changed: Option<&str>,
+) -> Result<()> {
+    let policies = enabled(stored);
+    let is_about = |conflict: &Conflict| {
+        let (policy, keeper) = conflict.between();
+        changed.is_none_or(|changed| changed == policy || changed == keeper)
+    };
+    let found = conflicts(connection, &policies, &policies, true).await?.into_iter().find(is_about);
+    found.map_or(Ok(()), |conflict| Err(conflict.into_error()))
+}
+
+/// The same for one that is about to take rows of its table.
+pub(crate) async fn takes_nothing_kept(connection: &mut PgConnection, stored: &Stored, table: u32) -> Result<()> {
+    let found = conflict_of(connection, stored, table).await?;
+    found.map_or(Ok(()), |conflict| Err(conflict.into_error()))
+}
+
+/// What a policy that is about to take rows of its table would take that another one keeps.
+pub(crate) async fn conflict_of(
+    connection: &mut PgConnection,
+    stored: &Stored,
+    table: u32,
+) -> Result<Option<Conflict>> {
+    if !store::may_conflict(connection, table).await? {
+        return Ok(None);
+    }
+    let own: Vec<Policy> = stored.policy().ok().into_iter().collect();
+    let all = policy::store::all(connection).await?;
+    Ok(conflicts(connection, &own, &enabled(&all), true).await?.into_iter().next())
+}
+
+/// What these policies would take that others of `among` keep; of subjects' trees where the schema that has them is there.
+pub(crate) async fn conflicts(
+    connection: &mut PgConnection,
+    policies: &[Policy],
+    among: &[Policy],
+    installed: bool,
+) -> Result<Vec<Conflict>> {
+    let acting = policies.iter().filter(|policy| policy.enabled() && acts(policy));
+    let taking: Vec<(&Policy, String)> = acting.filter_map(|policy| Some((policy, taken_from(policy)?))).collect();
+    let taking = super::whole(connection, taking).await?;
+    let mut found: Vec<Conflict> =
+        along::takes_along(connection, &taking, among, installed).await?.into_iter().map(Conflict::Along).collect();
+    found.extend(grace::takes_early(connection, &taking, among).await?.into_iter().map(Conflict::Grace));
+    Ok(found)
+}
+
+fn enabled(stored: &[Stored]) -> Vec<Policy> {
+    stored.iter().filter(|stored| stored.enabled).filter_map(|stored| stored.policy().ok()).collect()
+}
+
+/// A policy that only observes takes nothing.
+fn acts(policy: &Policy) -> bool {
+    match policy {
+        Policy::Expire(expire) => expire.mode == Mode::Enforce,
+        Policy::Retain(retain) => retain.mode == Mode::Enforce,
+        Policy::Partition(partition) => partition.mode == Mode::Enforce,
+        _ => true,
+    }
+}

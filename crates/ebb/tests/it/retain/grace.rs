@@ -1,0 +1,94 @@
+//! Who is soft-deleted goes by the policy that promises a grace, and by no other: not by a sweep, not by age, not with a partition.
+
+use ebb::spine::Status;
+
+use super::{SHOP, users};
+use crate::harness::{Ebb, wanted};
+
+/// A sweep over users by the time of their last change, long ago.
+fn sweep(more: &str) -> String {
+    format!(
+        "\n[[expire]]\nname = \"idle\"\ntable = \"public.users\"\ncolumn = \"updated_at\"\nolder_than = \"30d\"\nbrake = {{ share = \"off\" }}\n{more}\n"
+    )
+}
+
+async fn shop() -> Ebb {
+    let ebb = Ebb::with(SHOP).await;
+    ebb.db.execute("UPDATE users SET updated_at = now() - interval '1 year'").await;
+    ebb
+}
+
+const SAYS: &str = "rows of public.users may be soft-deleted subjects of policy users, and would go unwarned and before their grace ends";
+
+#[tokio::test]
+async fn a_sweep_over_subjects_is_refused_unless_it_provably_leaves_the_soft_deleted_alone() {
+    let ebb = shop().await;
+    let by_age = sweep("").replace("expire", "retain");
+    for (config, fix) in [
+        (sweep(""), "where = \"\\\"deleted_at\\\" IS NULL\""),
+        (by_age, "where = \"\\\"deleted_at\\\" IS NULL\""),
+        (sweep("where = \"status = 'active'\""), "where = \"(status = 'active') AND \\\"deleted_at\\\" IS NULL\""),
+        (sweep("where = \"deleted_at is null or id > 3\""), "AND \\\"deleted_at\\\" IS NULL"),
+        (sweep("where = \"deleted_at < now()\""), "AND \\\"deleted_at\\\" IS NULL"),
+    ] {
+        let config = users("") + &config;
+        let refused = ebb.try_apply(&config).await.unwrap_err();
+        assert!(refused.to_string().contains(SAYS), "{config}: {refused}");
+        assert!(refused.hint().unwrap_or_default().contains(fix), "{config}: {refused:?}");
+        let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+        let idle = plan.policies.iter().find(|plan| plan.policy == "idle").unwrap();
+        assert!(idle.problems.iter().any(|found| found.refused && found.message.contains(SAYS)), "{:?}", idle.problems);
+    }
+    // What changes rows, or only looks, takes nobody.
+    for harmless in ["mode = \"observe\"", "action = { set = { name = \"'x'\" } }\nwhere = \"name <> 'x'\""] {
+        ebb.apply(&(users("") + &sweep(harmless))).await;
+    }
+    // As the hint says; whoever is soft-deleted keeps the grace, the others go.
+    ebb.apply(&(users("") + &sweep("where = \"(id <> 9) AND \\\"deleted_at\\\" IS NULL\""))).await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+    ebb.once("idle").await;
+    assert_eq!(ebb.list("id", "users").await, "3,9");
+    // The filter cannot be taken away later.
+    let none = serde_json::from_str("{\"where\": null}").unwrap();
+    let refused = ebb.engine.set_policy("idle", &none, "test").await.unwrap_err();
+    assert!(refused.to_string().contains(SAYS), "{refused}");
+}
+
+#[tokio::test]
+async fn a_sweep_of_before_stops_and_says_what_helps() {
+    let ebb = shop().await;
+    ebb.apply(&(users("") + &sweep("where = \"deleted_at is null\""))).await;
+    // As an earlier version let it be.
+    ebb.db.execute("UPDATE ebb.policy SET spec = spec - 'where' WHERE name = 'idle'").await;
+    ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+    ebb.once("idle").await;
+    assert_eq!(ebb.rows().await.0, 12);
+    let stopped: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'idle'").await;
+    assert!(stopped.contains(SAYS), "{stopped}");
+    let doctor = ebb.engine.doctor(&super::told::questions("")).await.unwrap();
+    let found = doctor.findings.iter().find(|found| found.about.as_deref() == Some("idle")).unwrap();
+    assert!(found.evidence.contains(SAYS), "{:?}", doctor.findings);
+}
+
+#[tokio::test]
+async fn a_partition_of_subjects_is_not_dropped_but_the_next_one_is_made() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint, at timestamptz, deleted_at timestamptz, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE users_2001 PARTITION OF users FOR VALUES FROM ('2001-01-01') TO ('2001-02-01');
+         INSERT INTO users VALUES (1, '2001-01-02', NULL)",
+    )
+    .await;
+    let months = "\n[[partition]]\nname = \"months\"\ntable = \"users\"\ncolumn = \"at\"\nby = \"month\"\nahead = 1\nbrake = { share = \"off\" }\n";
+    let keep = format!("{months}keep = \"2mo\"\n");
+    let refused = ebb.try_apply(&(users("") + &keep)).await.unwrap_err();
+    assert!(refused.to_string().contains(SAYS), "{refused}");
+    assert!(refused.hint().unwrap_or_default().contains("take `keep` out"), "{refused:?}");
+    ebb.apply(&(users("") + months)).await;
+    ebb.db.execute("UPDATE ebb.policy SET spec = spec || '{\"keep\": \"2mo\"}' WHERE name = 'months'").await;
+    let finished = ebb.once("months").await;
+    let note = finished.runs[0].note.clone().unwrap_or_default();
+    assert!(finished.runs[0].status == Status::Failed && note.contains(SAYS), "{finished:?}");
+    assert_eq!(ebb.list("id", "users").await, "1");
+    let ahead = "SELECT count(*) > 1 FROM pg_inherits WHERE inhparent = 'users'::regclass";
+    assert!(ebb.db.scalar::<bool>(ahead).await, "what rows will need is there");
+}
