@@ -178,11 +178,23 @@ impl Error {
         self
     }
 
-    /// The same, where it is in the server's words and those may quote a row of `table`. What constraints say names none.
-    pub(crate) fn discreet(self, table: &str) -> Self {
+    /// Whether it is in the server's words and those may quote a row. What constraints say names none.
+    fn may_quote(&self) -> bool {
         let by_constraint = self.sqlstate().is_some_and(|code| code.starts_with("23"));
-        let quotes = self.is_raised() || self.is_of_a_row() && !by_constraint;
-        match self.0.kind == Kind::Database && quotes {
+        self.0.kind == Kind::Database && (self.is_raised() || self.is_of_a_row() && !by_constraint)
+    }
+
+    /// In words that a log may keep: where the server's may quote a row, only their code.
+    pub fn for_log(&self) -> String {
+        match self.may_quote() {
+            true => format!("SQLSTATE {}; the server's log has its words", self.sqlstate().unwrap_or_default()),
+            false => self.to_string(),
+        }
+    }
+
+    /// The same, where it may quote a row of `table`.
+    pub(crate) fn discreet(self, table: &str) -> Self {
+        match self.may_quote() {
             true => self
                 .without_values(&format!("a row of {table} raises an error, in a condition or in a trigger"))
                 .with_hint("the server's log has its words"),

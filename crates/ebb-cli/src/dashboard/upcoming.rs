@@ -50,7 +50,7 @@ impl Upcoming {
                     Ok(days) => {
                         upcoming.kept.lock().unwrap_or_else(PoisonError::into_inner).days = Some(Arc::new(days));
                     }
-                    Err(error) => tracing::debug!(error = %error, "Could not look ahead"),
+                    Err(error) => tracing::debug!(error = error.for_log(), "Could not look ahead"),
                 }
             });
         }

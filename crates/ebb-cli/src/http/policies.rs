@@ -269,7 +269,7 @@ async fn put(
         let (due_before, due_after) = (number(|due| due.before), number(|due| due.after));
         let (due_more, due_sooner) = (number(MadeDue::more), number(|due| due.sooner));
         let answer = PreviewAnswer { changes, plan, due_before, due_after, due_more, due_sooner, trees };
-        return Ok(Json(PutAnswer::Preview(answer)).into_response());
+        return Ok(Json(PutAnswer::Preview(Box::new(answer))).into_response());
     }
     let expected = expected.ok_or_else(|| {
         Problem::new(Sort::VersionMissing, "which version the change was made on is missing")
@@ -303,8 +303,8 @@ pub(super) fn unconfirmed(error: ebb::Error) -> Problem {
 #[serde(untagged)]
 enum PutAnswer {
     #[expect(dead_code, reason = "answered as the policy itself")]
-    Policy(PolicyAnswer),
-    Preview(PreviewAnswer),
+    Policy(Box<PolicyAnswer>),
+    Preview(Box<PreviewAnswer>),
 }
 
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Problem> {

@@ -242,10 +242,10 @@ impl From<ebb::Error> for Problem {
         } else if error.is_superseded() {
             Self::new(Sort::Changed, error.to_string())
         } else if error.is_unavailable() || matches!(error.sqlstate().as_deref(), Some("57014" | "55P03" | "40P01")) {
-            tracing::warn!(error = %error, "A request found the database away or busy");
+            tracing::warn!(error = error.for_log(), "A request found the database away or busy");
             return Self::new(Sort::Unavailable, "the database is away or busy").hint("try again in a moment");
         } else {
-            tracing::error!(error = %error, hint = error.hint(), "A request failed");
+            tracing::error!(error = error.for_log(), hint = error.hint(), "A request failed");
             return Self::new(Sort::Internal, "the request failed; the log says why");
         };
         match error.hint() {

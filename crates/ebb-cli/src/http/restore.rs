@@ -151,7 +151,7 @@ fn notice(status: StatusCode, title: &str, what: &str, then: Markup) -> Response
 
 /// The database is away, or this node lacks its key: the visitor can do nothing about either.
 fn not_now(error: &ebb::Error) -> Response {
-    tracing::error!(error = %error, hint = error.hint(), "A restore link could not be answered");
+    tracing::error!(error = error.for_log(), hint = error.hint(), "A restore link could not be answered");
     let what = "Something on our side is not working. Nothing has changed, and your link stays good.";
     let then = html! { "Please try again in a few minutes." };
     let mut response = notice(StatusCode::SERVICE_UNAVAILABLE, "Not at the moment", what, then);

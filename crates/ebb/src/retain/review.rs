@@ -207,7 +207,7 @@ async fn measure(connection: &mut PgConnection, stored: &Stored) -> Result<()> {
         Ok(measured) => measured,
         Err(error) if error.is_unavailable() => return Err(error),
         Err(error) => {
-            tracing::debug!(policy = stored.name, error = %error, "Its rows could not be measured");
+            tracing::debug!(policy = stored.name, error = error.for_log(), "Its rows could not be measured");
             return Ok(());
         }
     };

@@ -124,7 +124,7 @@ impl Run {
             self.work.report(summary);
             let after = answered(AFTER_RUN_WITHIN, self.work.after_run(&self.shared.database, summary));
             if let Err(error) = after.await {
-                tracing::warn!(policy = %summary.policy, table = %summary.table, error = %error, "Could not look after the table");
+                tracing::warn!(policy = %summary.policy, table = %summary.table, error = error.for_log(), "Could not look after the table");
             }
         }
         summary

@@ -47,7 +47,8 @@ impl Warned {
         let keys = TempDir::new();
         let path = keys.path().join("subject.key");
         SubjectKey::create_if_missing(&path).unwrap();
-        let site = Site::with(&format!("[audit]\nsubject_key = \"file:{}\"", path.display())).await;
+        let site =
+            Site::with(&format!("[log]\nlevel = \"debug\"\n[audit]\nsubject_key = \"file:{}\"", path.display())).await;
         site.database.execute(TABLES).await;
         let engine = Engine::new(site.database.open(), Keys { subject: Some(path), ..Keys::default() });
         let engine = engine.reached_at(Some(&format!("http://{}", site.address)));
@@ -170,7 +171,7 @@ async fn when_the_time_is_over_so_is_the_link() {
 
 #[tokio::test]
 async fn an_account_that_its_table_does_not_take_back_is_not_promised_for_later() {
-    let warned = Warned::new().await;
+    let mut warned = Warned::new().await;
     let link = warned.link(6).await;
     warned.db().execute("CREATE UNIQUE INDEX ON users (email) WHERE deleted_at IS NULL").await;
     warned.db().execute("INSERT INTO users VALUES (60, 'ayu-6@example.test', 'Ayu')").await;
@@ -188,6 +189,26 @@ async fn an_account_that_its_table_does_not_take_back_is_not_promised_for_later(
         )
         .await;
     is_page(&warned.ask(Method::POST, &link).await, 409, "It cannot be restored here");
+    // Nor for the log, which outlives everybody: it has the code, and the deletion to look it up by.
+    let deletion: String = warned.db().scalar("SELECT id::text FROM ebb.deletion WHERE subject_id = '6'").await;
+    for code in ["23505", "P0001"] {
+        let told = warned.site.node.wait_for_line(code, Duration::from_secs(60)).await;
+        assert!(told.contains("A restore link was refused") && told.contains(&deletion), "{told}");
+    }
+    // Also where a trigger takes one of the server's own codes.
+    let denied = "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE WARNING 'Ayu owes us'; RAISE insufficient_privilege USING MESSAGE = 'Ayu owes us'; END $$";
+    warned.db().execute(denied).await;
+    is_page(&warned.ask(Method::POST, &link).await, 503, "Not at the moment");
+    let admin = warned.site.token(Role::Admin).await;
+    let restore = format!("http://{}/v1/subjects/users/6/restore", warned.site.address);
+    let answer = warned.site.client.post(restore).bearer_auth(admin).send().await.unwrap();
+    assert_eq!(answer.status(), 500);
+    warned.site.node.wait_for_line("A request failed", Duration::from_secs(60)).await;
+    let log = warned.site.node.output();
+    assert!(log.contains("42501") && !log.contains("owes us") && !log.contains("ayu-6@"), "{log}");
+    let token = link.rsplit('/').next().unwrap();
+    assert!(log.contains("/restore/{token}") && !log.contains(token), "{log}");
     warned.db().execute("DROP TRIGGER refuse ON users; DELETE FROM users WHERE id = 60").await;
     is_page(&warned.ask(Method::POST, &link).await, 200, "Your account is back");
 }

@@ -230,7 +230,7 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
     let within = |name: &str| database.r#where().is_some_and(|place| place.contains(name));
     let at_table = within("ebb.\"subject:");
     let told = match database.code() {
-        code if at_table && !is_trouble(code) => return refused_by_table(database),
+        code if at_table && !is_trouble(code) => return refused_by_table(error),
         // A soft delete near the end of time, to which no term can be added.
         "22008" if within("ebb.retained_until") || within("ebb.later") => {
             return Error::refused("no term can be counted from the time of its soft delete: that is out of range")
@@ -251,7 +251,7 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
 /// What waited for the end of a transaction that is about one subject comes from its table: Ebb's own wait for nothing.
 pub(crate) fn explain_end(error: sqlx::Error) -> Error {
     match of_database(&error) {
-        Some(database) if !is_trouble(database.code()) => refused_by_table(database),
+        Some(database) if !is_trouble(database.code()) => refused_by_table(error),
         _ => error.into(),
     }
 }
@@ -266,9 +266,11 @@ fn is_trouble(code: &str) -> bool {
         || matches!(code, "42501" | "55P03")
 }
 
-fn refused_by_table(error: &PgDatabaseError) -> Error {
-    let told = Error::refused(format!("the table refused it: {}", error.message()));
-    told.with_hint(error.hint().unwrap_or_else(|| of_table(error.code())))
+fn refused_by_table(error: sqlx::Error) -> Error {
+    let Some(database) = of_database(&error) else { return error.into() };
+    let told = Error::refused(format!("the table refused it: {}", database.message()));
+    let told = told.with_hint(database.hint().unwrap_or_else(|| of_table(database.code())));
+    told.with_source(error)
 }
 
 /// What helps where the table says nothing itself. Which value it is stays with the table: it may be somebody's address.

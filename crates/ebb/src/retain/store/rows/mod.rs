@@ -15,8 +15,8 @@ mod unmarked;
 pub(crate) use comparable::comparable;
 pub(crate) use id::{id_parts, id_sql, id_text, named_by};
 pub(crate) use look::{
-    Changed, Extent, Link, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying, existing,
-    extent, given, lock, lock_roots, read_roots, sharing, sizes, still_linked, whose,
+    Changed, Extent, Link, any, blocked, blocked_soon, changed, collect, count_by, count_distinct, count_staying,
+    existing, extent, given, lock, lock_roots, read_roots, sharing, sizes, still_linked, whose,
 };
 pub(crate) use reach::{Reach, reach};
 pub(crate) use session::{
