@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ebb::audit::Moment;
 use ebb::plan::{Forecast, Plan, PolicyPlan};
 use ebb::policy::Term;
-use ebb::retain::TreePlan;
+use ebb::retain::{ShapeEdge, TreePlan};
 use ebb::{Error, Result};
 use jiff::Timestamp;
 
@@ -118,12 +119,18 @@ fn print(plan: &Plan) {
     }
     for tree in &plan.trees {
         say!();
-        print_tree(tree);
+        print_tree(tree, plan.at);
+    }
+    for refusal in &plan.refused {
+        say!("\n{}", refusal.policy);
+        problem(true, &refusal.message, refusal.fix.as_deref());
     }
     for due in &plan.made_due {
         say!("\n! {due}");
     }
-    if !plan.changes.is_empty() {
+    if plan.has_problems() {
+        say!("\nwhat is marked as an error would be refused; once that is mended: ebb apply");
+    } else if !plan.changes.is_empty() {
         say!("\nmake it so with: ebb apply");
     }
 }
@@ -174,16 +181,21 @@ fn details(policy: &PolicyPlan) {
     if let Some(paused) = &policy.paused {
         say!("  {paused}");
     }
-    for problem in &policy.problems {
-        say!("  {} {}", if problem.refused { "error:" } else { "!" }, problem.message);
-        for line in problem.fix.iter().flat_map(|fix| fix.lines()) {
-            say!("    {line}");
-        }
+    for found in &policy.problems {
+        problem(found.refused, &found.message, found.fix.as_deref());
+    }
+}
+
+/// What stands in the way, and what helps.
+fn problem(refuses: bool, message: &str, fix: Option<&str>) {
+    say!("  {} {message}", if refuses { "error:" } else { "!" });
+    for line in fix.iter().flat_map(|fix| fix.lines()) {
+        say!("    {line}");
     }
 }
 
 /// What goes with a subject, edge by edge, and what is due.
-fn print_tree(tree: &TreePlan) {
+fn print_tree(tree: &TreePlan, at: Moment) {
     let besides = |count: u64, what: &str| match count {
         0 => String::new(),
         count => format!(", {} {what}", output::count(count)),
@@ -191,39 +203,63 @@ fn print_tree(tree: &TreePlan) {
     let (held, blocked) = (besides(tree.held, "on hold"), besides(tree.blocked, "blocked"));
     let unmarked = besides(tree.unmarked, "not marked yet");
     say!("{}: subjects of {}, {} due{held}{blocked}{unmarked}", tree.policy, tree.table, output::count(tree.due));
+    for (why, count) in &tree.blocked_by {
+        say!("  {} stay: {why}", output::count(*count));
+    }
     for edge in &tree.edges {
-        let by = edge.foreign_key.as_ref().map_or("no foreign key".to_owned(), |_| {
-            format!("ON DELETE {}", edge.on_delete.as_deref().unwrap_or("NO ACTION"))
-        });
-        say!("  {edge} ({by})");
+        say!("  {edge} ({})", edge_by(edge));
     }
     if tree.counted > 0 {
-        let of = if tree.counted < tree.due {
-            format!(" (the first {} counted)", output::count(tree.counted))
-        } else {
-            String::new()
+        let of = match tree.counted < tree.due {
+            true => format!(" (the first {} counted)", output::count(tree.counted)),
+            false => String::new(),
         };
         say!("  due now{of}:");
-        for (table, rows) in &tree.erases {
-            say!("    {table}: {} erased", output::plural(*rows, "row"));
+        for line in tree_counts(tree) {
+            say!("    {line}");
         }
-        for (table, rows) in &tree.unlinks {
-            say!("    {table}: {} unlinked", output::plural(*rows, "row"));
-        }
-        for (table, policy, rows) in &tree.left {
-            say!(
-                "    {table}: {} of these no policy will take: {policy} leaves them out by its `where`, or they have no time",
-                output::count(*rows)
-            );
-        }
+    }
+    if let Some(why) = &tree.not_counted {
+        say!("  not counted: {why}");
     }
     for difference in &tree.unapproved {
         say!("  not approved yet: {difference}");
     }
     for finding in &tree.findings {
-        say!("  {} {}: {}", if finding.refuses { "error:" } else { "!" }, finding.table, finding.message);
-        if let Some(fix) = &finding.fix {
-            say!("    {fix}");
+        problem(finding.refuses, &format!("{}: {}", finding.table, finding.message), tree.mends(finding));
+    }
+    if let Some(proposal) = &tree.proposal {
+        say!("  to be decided, in the policy's entry:");
+        for line in proposal.lines() {
+            say!("    {line}");
         }
     }
+    if let Some(paused) = &tree.paused {
+        say!("  {paused}");
+    }
+    if tree.due > 0
+        && let Some(next) = tree.next_run
+    {
+        say!("  next run: {}", words::upcoming(next, at));
+    }
+}
+
+/// What a foreign key says of its rows, if a link has one.
+pub(super) fn edge_by(edge: &ShapeEdge) -> String {
+    match &edge.foreign_key {
+        Some(_) => format!("ON DELETE {}", edge.on_delete.as_deref().unwrap_or("NO ACTION")),
+        None => "no foreign key".to_owned(),
+    }
+}
+
+/// What would become of whose rows, a line each.
+pub(super) fn tree_counts(tree: &TreePlan) -> Vec<String> {
+    let each = |rows: &[(String, u64)], what: &str| -> Vec<String> {
+        rows.iter().map(|(table, rows)| format!("{table}: {} {what}", output::plural(*rows, "row"))).collect()
+    };
+    let left = tree.left.iter().map(|(table, policy, rows)| {
+        let rows = output::count(*rows);
+        format!("{table}: {rows} of these no policy will take: {policy} leaves them out by its `where`, or they have no time")
+    });
+    [each(&tree.erases, "erased"), each(&tree.unlinks, "unlinked"), left.collect()].concat()
 }

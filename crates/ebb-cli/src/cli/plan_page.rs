@@ -2,12 +2,14 @@
 //! the database or the file is text in it, never markup.
 
 use ebb::plan::{Forecast, Plan};
+use ebb::retain::TreePlan;
 
-use super::words;
+use super::{output, plan, words};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1b2733}\
 table{border-collapse:collapse;width:100%;margin:1rem 0}th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d8dee4}\
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.bar{background:#2a7de1;height:.7rem;min-width:1px}p.note{color:#5b6b7b}";
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.bar{background:#2a7de1;height:.7rem;min-width:1px}p.note{color:#5b6b7b}\
+.error{color:#b3261e}pre{background:#f3f5f7;margin:.2rem 0;padding:.4rem .6rem;overflow-x:auto;white-space:pre-wrap}";
 
 /// The whole page.
 pub(super) fn page(plan: &Plan, forecasts: &[Forecast]) -> String {
@@ -34,7 +36,9 @@ pub(super) fn page(plan: &Plan, forecasts: &[Forecast]) -> String {
     );
     for policy in &plan.policies {
         let rows = |rows: Option<u64>| rows.map_or("?".into(), |rows| words::about(rows, policy.exact));
-        let remarks: Vec<String> = policy.problems.iter().map(|problem| text(&problem.message)).collect();
+        let found = policy.problems.iter();
+        let remarks: String =
+            found.map(|problem| remark(problem.refused, &problem.message, problem.fix.as_deref())).collect();
         body.push_str(&format!(
             "<tr><td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td>{}</tr>",
             text(&policy.policy),
@@ -42,10 +46,21 @@ pub(super) fn page(plan: &Plan, forecasts: &[Forecast]) -> String {
             text(&rows(policy.due_rows)),
             text(&rows(policy.total_rows)),
             text(&policy.due_bytes.map_or("?".into(), words::bytes)),
-            remarks.join("<br>"),
+            remarks,
         ));
     }
     body.push_str("</table>");
+    plan.trees.iter().for_each(|tree| body.push_str(&subjects(tree)));
+    if !plan.refused.is_empty() {
+        body.push_str("<h2>Refused</h2>");
+    }
+    for refusal in &plan.refused {
+        let message = format!("{}: {}", refusal.policy, refusal.message);
+        body.push_str(&remark(true, &message, refusal.fix.as_deref()));
+    }
+    for due in &plan.made_due {
+        body.push_str(&remark(false, &due.to_string(), None));
+    }
     for forecast in forecasts {
         body.push_str(&days(forecast));
     }
@@ -53,6 +68,47 @@ pub(super) fn page(plan: &Plan, forecasts: &[Forecast]) -> String {
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>Ebb plan</title><style>{STYLE}</style><body>{body}</body></html>\n"
     )
+}
+
+/// What goes with a subject, and what is due of it.
+fn subjects(tree: &TreePlan) -> String {
+    let mut out = format!("<h2>{}: subjects of {}</h2>", text(&tree.policy), text(&tree.table));
+    let counts =
+        [(tree.due, "due"), (tree.held, "on hold"), (tree.blocked, "blocked"), (tree.unmarked, "not marked yet")];
+    let counts = counts.iter().filter(|(count, what)| *count > 0 || *what == "due");
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{} {what}", output::count(*count))).collect();
+    out.push_str(&format!("<p>{}</p>", counts.join(", ")));
+    let lines = |lines: Vec<String>| -> String { lines.iter().map(|line| format!("<li>{}", text(line))).collect() };
+    let stay = tree.blocked_by.iter().map(|(why, count)| format!("{} stay: {why}", output::count(*count)));
+    out.push_str(&format!("<ul>{}</ul>", lines(stay.collect())));
+    if !tree.edges.is_empty() {
+        out.push_str("<table><tr><th>rows<th>the server's own</tr>");
+        for edge in &tree.edges {
+            out.push_str(&format!("<tr><td>{}<td>{}</tr>", text(&edge.to_string()), text(&plan::edge_by(edge))));
+        }
+        out.push_str("</table>");
+    }
+    if tree.counted > 0 {
+        out.push_str(&format!("<p>Due now:</p><ul>{}</ul>", lines(plan::tree_counts(tree))));
+    }
+    let not_counted = tree.not_counted.iter().map(|why| format!("not counted: {why}"));
+    let unapproved = tree.unapproved.iter().map(|difference| format!("not approved yet: {difference}"));
+    not_counted.chain(unapproved).for_each(|note| out.push_str(&remark(false, &note, None)));
+    for finding in &tree.findings {
+        let message = format!("{}: {}", finding.table, finding.message);
+        out.push_str(&remark(finding.refuses, &message, tree.mends(finding)));
+    }
+    if let Some(proposal) = &tree.proposal {
+        out.push_str(&remark(false, "to be decided, in the policy's entry:", Some(proposal)));
+    }
+    out
+}
+
+/// What was found, and what mends it.
+fn remark(refuses: bool, message: &str, fix: Option<&str>) -> String {
+    let class = if refuses { "error" } else { "note" };
+    let fix = fix.map_or(String::new(), |fix| format!("<pre>{}</pre>", text(fix)));
+    format!("<p class={class}>{}</p>{fix}", text(message))
 }
 
 fn days(forecast: &Forecast) -> String {
