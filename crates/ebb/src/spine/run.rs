@@ -160,7 +160,10 @@ impl Run {
             let prepared = self.work.prepare(batch.connection()).await.map_err(|error| self.discreet(error))?;
             store::take_trigger(batch.connection(), &self.claim.unit).await?;
             let run = match prepared {
-                Prepared::Idle => 0,
+                Prepared::Idle => {
+                    store::close_left_behind(batch.connection(), &self.claim.unit).await?;
+                    0
+                }
                 _ if !self.work.keeps_history() => 0,
                 _ => store::start_run(batch.connection(), &self.claim).await?,
             };

@@ -123,6 +123,12 @@ pub(crate) async fn take_trigger(connection: &mut PgConnection, unit: &Unit) -> 
     Ok(())
 }
 
+/// Ends what a dead node left behind, where no run is opened that does.
+pub(crate) async fn close_left_behind(connection: &mut PgConnection, unit: &Unit) -> Result<()> {
+    sql!("close_left_behind").bind(unit.to_string()).execute(connection).await?;
+    Ok(())
+}
+
 pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> Result<i64> {
     Ok(sql!("start_run" scalar i64)
         .bind(claim.unit.to_string())

@@ -58,3 +58,15 @@ async fn rows_that_go_by_their_age_are_counted_too() {
     let unit = &status.policies[0].units[0];
     assert_eq!((unit.pending, unit.pending_is, unit.total_rows), (Some(11), Some("counted"), Some(100)));
 }
+
+#[tokio::test]
+async fn a_run_that_a_dead_node_left_behind_ends_with_the_next_pass_also_with_one_that_has_nothing_to_do() {
+    let ebb = Ebb::shop("mode = \"observe\"").await;
+    ebb.once("users:mark").await;
+    let cut_off = "INSERT INTO ebb.run (unit, chore, policy, policy_version, leaf, node, generation)
+        SELECT unit, chore, policy, 1, leaf, 'dead', 0 FROM ebb.unit WHERE policy = 'users' AND chore = 'mark'";
+    ebb.db.execute(cut_off).await;
+    ebb.once("users:mark").await;
+    let status: String = ebb.db.scalar("SELECT string_agg(status, ',') FROM ebb.run WHERE policy = 'users'").await;
+    assert_eq!(status, "abandoned");
+}
