@@ -107,10 +107,10 @@ fn print_forecast(forecast: &Forecast) {
 
 fn print(plan: &Plan) {
     apply::print(&plan.changes, false);
-    say!();
     let rows = plan.policies.iter().map(|policy| line(policy, plan)).collect();
     let header = ["policy", "table", "due", "of", "space", "time", "next run"];
     if !plan.policies.is_empty() || plan.trees.is_empty() {
+        say!();
         output::table(&header, rows, "no policy takes rows by their time, now or after `ebb apply`");
     }
     for policy in &plan.policies {
