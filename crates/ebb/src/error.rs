@@ -144,17 +144,17 @@ impl Error {
     pub(crate) fn trouble(&self) -> Trouble {
         let code = self.sqlstate().unwrap_or_default();
         match code.as_str() {
-            // A statement, or a transaction between two of them: while another batch was at work, or this machine was not.
-            "57014" | "25P03" => Trouble::Slow,
+            // A statement, or a transaction: between two statements, while another batch was at work or this machine was not, or as a
+            // whole, where somebody gave transactions a time (`transaction_timeout`, from PostgreSQL 17 on).
+            "57014" | "25P03" | "25P04" => Trouble::Slow,
             "53200" => Trouble::TooBig,
             "55P03" | "40P01" | "40001" => Trouble::Contended,
             _ if self.0.kind == Kind::TooBig => Trouble::TooBig,
             _ if self.is_unavailable() => Trouble::Away,
             _ => match code.get(..2) {
-                // Limits of the server.
-                Some("54") => Trouble::TooBig,
-                // Cardinality, data, constraints, functions in other languages, RAISE.
-                Some("21" | "22" | "23" | "38" | "39" | "P0") => Trouble::OfARow,
+                // Cardinality, data, constraints, functions in other languages, limits that a value exceeds (of an index, of the stack),
+                // RAISE.
+                Some("21" | "22" | "23" | "38" | "39" | "54" | "P0") => Trouble::OfARow,
                 _ => Trouble::Other,
             },
         }
@@ -305,10 +305,14 @@ impl From<sqlx::Error> for Error {
             sqlx::Error::Database(db) => {
                 let code = db.code().unwrap_or_default();
                 // Class 08: connection; 57P01-3: the server goes down or comes up; 57P05, 25P03: it ended a session
-                // that had been idle, as after a long pause of this machine; 53300: no slot free.
+                // that had been idle, as after a long pause of this machine; 25P04: one whose transaction took too long;
+                // 53300: no slot free.
                 // 25006: it is a replica now; whoever fails over comes back.
                 let gone = code.starts_with("08")
-                    || matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300" | READ_ONLY);
+                    || matches!(
+                        &*code,
+                        "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "53300" | READ_ONLY
+                    );
                 (if gone { Kind::Unavailable } else { Kind::Database }, db.message().to_owned())
             }
             sqlx::Error::Io(_)

@@ -64,11 +64,15 @@ impl Copier {
     async fn key(&self, connection: &mut PgConnection) -> Result<Arc<PeriodKey>> {
         let (until, _) = store::until(connection, self.term.to_interval(), self.zone.name()).await?;
         let period = Period::ending(until)?;
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(current) = current.filter(|current| current.period() == period) {
-            return Ok(current);
-        }
+        // What is known is asked in each transaction: one that was taken back made nothing known.
         let known = store::registered_key(connection, until).await?;
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = current.filter(|current| current.period() == period);
+        if let (Some(current), Some((key_id, _, None))) = (&current, &known)
+            && *key_id == current.key_id()
+        {
+            return Ok(current.clone());
+        }
         let key = match &known {
             // A key that is known and is not here is not made anew: copies would open with one of two keys.
             Some((_, node, _)) => self.keys.load(period).map_err(|error| {
