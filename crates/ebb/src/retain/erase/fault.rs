@@ -2,7 +2,10 @@
 //! smaller ones; whoever cannot even go row by row is blamed: told, and passed by. Talks to nobody, so that every decision can be
 //! tried in a test.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use super::{LARGE, WITHIN};
 use crate::retain::store::Candidate;
@@ -28,6 +31,8 @@ pub(super) struct Fault {
     pub(super) most: u64,
     /// A single subject was too much for a batch: the next one takes it in parts.
     pub(super) large: Option<Candidate>,
+    /// Whoever that was in this run is not tried as a whole again.
+    parted: BTreeSet<Uuid>,
     /// Whoever was alone in a batch that came to nothing, and why, which is still to be said.
     pub(super) blamed: Option<(Candidate, String)>,
     /// How many rows a part may take, and how many the one at work has taken.
@@ -44,6 +49,7 @@ impl Fault {
             chosen: 0,
             most: u64::MAX,
             large: None,
+            parted: BTreeSet::new(),
             blamed: None,
             part_rows: LARGE,
             part_took: 0,
@@ -72,7 +78,10 @@ impl Fault {
         };
         match self.alone.take() {
             None => self.fewer(),
-            Some((one, Stage::Whole)) => self.large = Some(one),
+            Some((one, Stage::Whole)) => {
+                self.parted.insert(one.id);
+                self.large = Some(one);
+            }
             Some((_, Stage::Part)) if self.part_rows > 1 => {
                 let fewer = match std::mem::take(&mut self.part_took) {
                     0 => self.part_rows / 8,
@@ -86,8 +95,21 @@ impl Fault {
                 self.shrunk = Some(format!("a part of it {was}; parts have at most {} rows now", self.part_rows));
             }
             Some((one, Stage::Look)) => self.blamed = Some((one, format!("to look at all that hangs on it {is}"))),
-            Some((one, Stage::Part)) => self.blamed = Some((one, format!("a single row of it {is}"))),
+            Some((one, Stage::Part)) => {
+                self.part_rows = LARGE;
+                self.blamed = Some((one, format!("a single row of it {is}")));
+            }
         }
+    }
+
+    /// Whether it was too much for a batch as a whole.
+    pub(super) fn is_parted(&self, one: Uuid) -> bool {
+        self.parted.contains(&one)
+    }
+
+    /// What is done cannot be any less than it is: a single row of a subject.
+    pub(super) fn is_least(&self) -> bool {
+        self.part_rows == 1 && matches!(self.alone, Some((_, Stage::Part)))
     }
 
     /// A row raised an error outside of any attempt. Whether the next batches find out whose it is.
@@ -165,8 +187,12 @@ mod tests {
         }
         assert!(fault.shrunk.take().is_some_and(|why| why.contains("at most 1 rows")));
         alone(&mut fault, Stage::Part);
+        assert!(fault.is_least());
         fault.too_much(Trouble::Slow);
         assert!(fault.blamed.take().is_some_and(|(_, why)| why.starts_with("a single row of it takes longer")));
+        // Whoever comes next is not to blame for that row.
+        assert_eq!((fault.part_rows, fault.is_least()), (LARGE, false));
+        fault.part_rows = 1;
         alone(&mut fault, Stage::Look);
         fault.too_much(Trouble::TooBig);
         assert!(fault.blamed.take().is_some_and(|(_, why)| why.contains("hangs on it is more than can be held")));

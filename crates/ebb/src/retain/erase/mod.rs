@@ -177,14 +177,14 @@ impl Erase {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         self.enter(batch).await?;
         let outcome = self.go_on(batch).await?;
-        self.settle(batch).await?;
+        self.compiled.tree.path.settle(batch.connection()).await?;
+        self.still_kept(batch).await?;
         Ok(outcome)
     }
 
-    /// What comes last in every transaction: what triggers put off to the end happens as they know it, and what policies of their
-    /// own say of the rows that went is still what it was when they were looked at.
-    async fn settle(&self, batch: &mut Batch) -> Result<()> {
-        self.compiled.tree.path.settle(batch.connection()).await?;
+    /// What comes last in every transaction: what policies of their own say of the rows that went is still what it was when they were
+    /// looked at, until it ends. From here on nobody can change them, so nothing is waited for.
+    async fn still_kept(&self, batch: &mut Batch) -> Result<()> {
         match store::still_kept(batch.connection(), &self.fences).await? {
             true => Ok(()),
             false => Err(kept_otherwise()),
@@ -284,7 +284,7 @@ impl Erase {
     /// The same with what triggers put off to the end.
     async fn take(&mut self, batch: &mut Batch, chosen: Vec<Candidate>) -> Result<u64> {
         let changed = self.whole(batch, chosen).await?;
-        self.settle(batch).await?;
+        self.compiled.tree.path.settle(batch.connection()).await?;
         Ok(changed)
     }
 
@@ -448,10 +448,10 @@ impl Erase {
 
     /// Nothing yet; where a copy is kept, with what goes from here on. What cannot be fewer rows may have as many bytes as it has.
     fn nothing(&self) -> Taken {
-        match (&self.copier, self.fault.part_rows) {
-            (None, _) => Taken::default(),
-            (Some(_), 1) => Taken::copying(u64::MAX),
-            (Some(_), _) => Taken::copying(COPY_AT_MOST),
+        match &self.copier {
+            None => Taken::default(),
+            Some(_) if self.fault.is_least() => Taken::copying(u64::MAX),
+            Some(_) => Taken::copying(COPY_AT_MOST),
         }
     }
 

@@ -3,11 +3,13 @@
 //! transaction; nothing counts as passed before both have ended; a transaction in which there is nothing to do ends at once;
 //! after any trouble the run goes on with one at a time, for what they met may have been each other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::{Erase, Progress};
 use crate::audit::SubjectKey;
@@ -59,8 +61,10 @@ impl Pair {
         }
         let Some(second) = beside else {
             let changed = one.take(first, chosen).await?;
+            one.still_kept(first).await?;
             return Ok([Outcome { changed, more: one.more() }, Outcome::default()]);
         };
+        share(&mut one.waiting, &mut other.waiting);
         other.progress = Progress { subjects: 0, skipped: 0, failed: 0, ..one.progress };
         (other.each, other.fault.most) = (one.each, one.fault.most);
         let whole = async |first: &mut Batch| one.take(first, chosen).await;
@@ -68,7 +72,7 @@ impl Pair {
             let chosen = other.choose(second).await?;
             other.take(second, chosen).await
         };
-        let (changed, beside) = match batch::side_by_side((first, whole), (second, next)).await {
+        let (changed, beside) = match batch::side_by_side((&mut *first, whole), (&mut *second, next)).await {
             (Ok(changed), Ok(beside)) => (changed, beside),
             (Err(error), _) => return Err(error),
             (_, Err(error)) => {
@@ -79,12 +83,27 @@ impl Pair {
         if !one.short {
             (one.progress.after, one.progress.due_done) = (other.progress.after, other.progress.due_done);
         }
-        one.progress.large_done &= other.progress.large_done;
+        // Before either ends, and after both are done: while one waits for the other, policies can be changed.
+        one.still_kept(first).await?;
+        one.still_kept(second).await?;
+        if !other.progress.large_done {
+            // Somebody was claimed, perhaps one whom the turn has passed.
+            (one.progress.after_large, one.progress.large_done) = (None, false);
+        }
+        share(&mut one.waiting, &mut other.waiting);
         one.progress.subjects += other.progress.subjects;
         one.progress.skipped += other.progress.skipped;
         one.progress.failed += other.progress.failed;
         let more = one.more();
         Ok([Outcome { changed, more }, Outcome { changed: beside, more }])
+    }
+}
+
+/// Whoever waits by what one of two has found is met again by neither.
+fn share(one: &mut BTreeSet<Uuid>, other: &mut BTreeSet<Uuid>) {
+    if one.len() != other.len() {
+        one.append(other);
+        other.clone_from(one);
     }
 }
 

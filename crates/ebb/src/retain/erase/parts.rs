@@ -110,7 +110,8 @@ impl Erase {
             self.claim_all(batch, &group).await?;
             return Ok(0);
         }
-        if group.len() == 1 && !others.is_empty() && !self.too_many(batch.connection(), &group).await? {
+        let alone = group.len() > 1 || others.is_empty() || self.fault.is_parted(id);
+        if !alone && !self.too_many(batch.connection(), &group).await? {
             return self.small_ones(batch, group, others).await;
         }
         let connection = batch.connection();

@@ -2,9 +2,9 @@
 
 use ebb::pg::Database;
 use ebb::spine::Status;
-use ebb_testkit::{Server, empty_database_on, own_server};
+use ebb_testkit::{Server, empty_database_on, eventually, own_server};
 
-use crate::harness::{Ebb, execute, run_once};
+use crate::harness::{Ebb, SOON, execute, run_once};
 
 /// People 1 to 1500 are due, with three letters each. A ledger has who went, and how many other batches were under way then.
 const PEOPLE: &str = "
@@ -29,9 +29,13 @@ async fn with_policy(server: &Server, sql: &[&str], table: &str, more: &str) -> 
         db.execute(sql).await;
     }
     let ebb = Ebb::on(db).await;
-    let policy = format!("name = \"{table}\"\ntable = \"{table}\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"");
-    ebb.apply(&format!("[[retain]]\n{policy}\n{more}")).await;
+    ebb.apply(&over(table, more)).await;
     ebb
+}
+
+fn over(table: &str, more: &str) -> String {
+    let policy = format!("name = \"{table}\"\ntable = \"{table}\"\ndeleted_at = \"deleted_at\"\ngrace = \"90d\"");
+    format!("[[retain]]\n{policy}\n{more}")
 }
 
 async fn people(server: &Server, more: &str) -> Ebb {
@@ -205,4 +209,26 @@ async fn a_batch_of_marking_that_takes_its_time_ends_with_the_one_beside_it() {
     assert_marked_once(&ebb, 12_000).await;
     let ledger = "SELECT count(DISTINCT id) = 12000 AND max(beside) FILTER (WHERE id = 1) = 1 FROM ledger";
     assert!(ebb.db.scalar::<bool>(ledger).await, "two at a time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_can_be_changed_while_one_batch_waits_for_the_other() {
+    let server = own_server();
+    let ebb = with_policy(&server, &[PEOPLE, SLOW], "people", PATIENT).await;
+    ebb.once("people:mark").await;
+    let node = ebb.start(&["people:erase"]);
+    let waiting = "SELECT count(*) FILTER (WHERE wait_event = 'PgSleep') = 1 AND count(*) FILTER (WHERE state = 'idle in transaction' AND clock_timestamp() - state_change > interval '200 ms') = 1
+        FROM pg_stat_activity WHERE application_name LIKE 'ebb/%/erase/%' AND xact_start IS NOT NULL";
+    let own = ebb.db.open();
+    eventually(SOON, || async {
+        let mut session = own.session("ebb/test").await.unwrap();
+        sqlx::query_scalar(waiting).fetch_one(&mut session).await.unwrap()
+    })
+    .await;
+    ebb.apply(&over("people", &format!("description = \"another\"\n{PATIENT}"))).await;
+    assert!(
+        ebb.db.scalar::<bool>("SELECT EXISTS (SELECT FROM people WHERE id = 1)").await,
+        "it was at work all the while"
+    );
+    node.stop().await;
 }

@@ -133,3 +133,29 @@ async fn whoever_raises_an_error_outside_of_any_attempt_fails_alone() {
     assert!(told.starts_with("2 pending 1 ") && !told.contains(",3"), "{told}");
     assert_eq!(ebb.ids().await, "2,6");
 }
+
+#[tokio::test]
+async fn two_large_subjects_who_fit_into_a_batch_one_by_one_and_take_too_long_go_in_parts() {
+    let sql = "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF (SELECT count(*) FROM gone) > 4000 THEN PERFORM pg_sleep(10); END IF; RETURN NULL; END $$;
+         CREATE TRIGGER linger AFTER DELETE ON notes REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION linger();
+         INSERT INTO notes SELECT 1 + n % 2 FROM generate_series(1, 24000) n; ANALYZE";
+    let ebb = due("", sql).await;
+    assert_eq!((erase(&ebb).await.as_str(), ebb.ids().await.as_str()), ("", "6"));
+    let claimed = "SELECT string_agg(rows::text, ',') FROM ebb.audit WHERE action = 'erase' AND rows > 12000";
+    assert_eq!(ebb.db.scalar::<String>(claimed).await, "12002,12002");
+}
+
+#[tokio::test]
+async fn a_value_that_the_server_has_no_room_for_is_about_one_subject_who_stays_whole() {
+    let sql = "ALTER TABLE notes ADD body text; CREATE TABLE kept (body text); CREATE INDEX ON kept (body);
+         CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.kept VALUES (OLD.body); RETURN NULL; END';
+         CREATE TRIGGER keep AFTER DELETE ON notes FOR EACH ROW EXECUTE FUNCTION keep();
+         INSERT INTO notes SELECT 2, n::text FROM generate_series(1, 20) n;
+         INSERT INTO notes SELECT 2, string_agg(md5(n::text), '') FROM generate_series(1, 400) n";
+    let ebb = due("", sql).await;
+    let told = erase(&ebb).await;
+    assert!(told.starts_with("2 pending 1 index row "), "{told}");
+    assert_eq!(ebb.ids().await, "2,6");
+    assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM notes WHERE user_id = 2").await, 22);
+}
