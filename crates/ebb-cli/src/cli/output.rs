@@ -154,6 +154,14 @@ pub(crate) fn plural(number: u64, word: &str) -> String {
     format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// The same of what was counted no further than to `most`.
+pub(crate) fn plural_up_to(number: u64, word: &str, most: u64) -> String {
+    match number < most {
+        true => plural(number, word),
+        false => format!("{} {word}s or more", count(number)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +189,11 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!([count(0), count(999), count(1_000), count(-1_234_567)], ["0", "999", "1,000", "-1,234,567"]);
         assert_eq!([plural(1, "row"), plural(2_000, "row")], ["1 row", "2,000 rows"]);
+    }
+
+    #[test]
+    fn what_is_counted_no_further_is_not_told_as_exact() {
+        assert_eq!(plural_up_to(1, "subject", 100_000), "1 subject");
+        assert_eq!(plural_up_to(100_000, "subject", 100_000), "100,000 subjects or more");
     }
 }

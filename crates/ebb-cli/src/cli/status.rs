@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb::Result;
 use ebb::audit::Moment;
-use ebb::status::{PolicyStatus, PolicyStorage, Status, UnitStatus};
+use ebb::status::{COUNT_SUBJECTS, PolicyStatus, PolicyStorage, Status, UnitStatus};
 
 use super::{Context, Outcome, output, words};
 
@@ -201,20 +201,21 @@ fn details(policy: &PolicyStatus, status: &Status) {
     if let Some(remedy) = &policy.remedy {
         say!("  end that with: {remedy}");
     }
+    let subjects = |number: u64, word: &str| output::plural_up_to(number, word, COUNT_SUBJECTS);
     let counted = [
-        (policy.open_deletions > 0).then(|| output::plural(policy.open_deletions, "open deletion")),
-        (policy.on_hold > 0).then(|| format!("{} on hold", output::plural(policy.on_hold, "subject"))),
+        (policy.open_deletions > 0).then(|| subjects(policy.open_deletions, "open deletion")),
+        (policy.on_hold > 0).then(|| format!("{} on hold", subjects(policy.on_hold, "subject"))),
     ];
     let counted: Vec<String> = counted.into_iter().flatten().collect();
     if !counted.is_empty() {
         say!("  {}: ebb show {}", counted.join(", "), policy.policy);
     }
     if policy.unwarned > 0 {
-        let waiting = output::plural(policy.unwarned, "subject");
+        let waiting = subjects(policy.unwarned, "subject");
         say!("  {waiting} could not be warned and will not be erased: ebb event list --state dead");
     }
     if policy.blocked > 0 {
-        let waiting = output::plural(policy.blocked, "subject");
+        let waiting = subjects(policy.blocked, "subject");
         say!("  {waiting} would be due and cannot go: ebb show {}", policy.policy);
     }
     if let Some(problem) = &policy.problem {

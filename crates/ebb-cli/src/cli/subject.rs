@@ -296,7 +296,7 @@ fn next_try(shown: &Shown, deletion: &Deletion) -> String {
         _ if deletion.state == "failed" => {
             format!("once somebody asks for it: ebb retry {} {}", shown.policy, retain::argument(&shown.id))
         }
-        Some(again) => format!("by the first run from {} on", output::time(again)),
+        Some(again) => format!("by the first run from {} on", output::time(again.max(deletion.due_at))),
         None => "by the next run".to_owned(),
     }
 }

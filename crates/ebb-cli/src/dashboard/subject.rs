@@ -109,7 +109,8 @@ fn actions(visitor: &Visitor, shown: &Shown) -> Markup {
 
 /// When it is tried again by itself after an attempt that failed.
 fn again(deletion: &Deletion) -> Option<Moment> {
-    deletion.next_try_at.filter(|_| deletion.closed_at.is_none() && deletion.state != "failed")
+    let again = deletion.next_try_at.filter(|_| deletion.closed_at.is_none() && deletion.state != "failed")?;
+    Some(again.max(deletion.due_at))
 }
 
 /// Whether somebody has to see to its warning.

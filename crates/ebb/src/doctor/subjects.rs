@@ -33,13 +33,16 @@ pub(super) async fn subjects(
             }
         };
         looked += 1;
-        for found in plan.findings {
+        // Entries of `children` are told together, with the first that one is missing for.
+        let mut proposal = plan.proposal.clone();
+        for found in &plan.findings {
             let evidence = format!("{}: {}", found.table, found.message);
             let finding = match found.refuses {
                 true => Finding::fail("subjects", Some(name), evidence),
                 false => Finding::warn("subjects", Some(name), evidence),
             };
-            findings.push(match found.fix {
+            let fix = plan.mends(found).map(str::to_owned);
+            findings.push(match fix.or_else(|| found.fix.as_ref().and_then(|_| proposal.take())) {
                 Some(fix) if ["CREATE ", "ALTER ", "REVOKE "].iter().any(|begins| fix.starts_with(begins)) => {
                     finding.fix(Fix::sql(format!("{fix};")))
                 }

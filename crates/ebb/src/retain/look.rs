@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// Why a subject waits who would take another along.
 pub(crate) const ALONG: &str = "a subject that may not go yet would go along with it";
 /// Whoever only looks holds no more rows than this: what has more is not counted. Erasing takes no more than fit in a batch.
-const LOOKED_AT: u64 = 200_000;
+pub(crate) const LOOKED_AT: u64 = 200_000;
 
 /// Reads, from the root down, every row that rows of other tables refer to. A circle is read until nothing new is found.
 pub(crate) async fn collect(

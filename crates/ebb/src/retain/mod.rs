@@ -188,10 +188,9 @@ pub(crate) async fn install(
     store::put_retain(connection, put).await?;
     store::due_again(connection, name).await?;
     match (policy.erases(), warning) {
-        (true, None) => Ok(()),
         // What waits in another sink is made anew for this one: of the former nobody may be looking after any more.
         (true, Some(warning)) => store::warnings::withdraw_warnings(connection, name, Some(&warning.notify)).await,
-        (false, _) => store::warnings::withdraw_warnings(connection, name, None).await,
+        (false, _) | (true, None) => store::warnings::withdraw_warnings(connection, name, None).await,
     }
 }
 

@@ -33,6 +33,8 @@ impl Deletion {
         match (&self.hold_reason, &self.error, &self.blocked) {
             (_, Some(error), _) if self.state == "failed" => Wait::Failed(error.clone()),
             (Some(reason), ..) => Wait::Hold(reason.clone(), self.hold_until),
+            // Whatever an attempt met: it was not due then, or is not any more.
+            (None, Some(_), _) if self.due_at > now && self.state != "erasing" => Wait::Time,
             (None, Some(error), _) => Wait::Trouble(error.clone(), self.next_try_at.filter(|again| *again > now)),
             (None, None, Some(blocked)) => Wait::Blocked(blocked.clone()),
             // Whoever is warned has a due time that counts from the warning: without one no date says anything.
@@ -125,6 +127,7 @@ mod tests {
         let failed = |one: &mut Deletion| (one.error, one.next_try_at) = (Some("a trigger".into()), Some(at(200)));
         assert_eq!(told(failed, 100), "another try from 1970-01-01 00:03:20Z on, after one that failed: a trigger");
         assert_eq!(told(failed, 300), "the next run, after an attempt that failed: a trigger");
+        assert_eq!(told(failed, 99), "its time");
         let given_up = |one: &mut Deletion| (one.error, one.state) = (Some("a trigger".into()), "failed".into());
         assert_eq!(told(given_up, 300), "somebody to try it again: a trigger");
         let held = |one: &mut Deletion| (one.hold_reason, one.hold_until) = (Some("court".into()), Some(at(400)));

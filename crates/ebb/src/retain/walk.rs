@@ -12,6 +12,11 @@ use crate::{Error, Result};
 /// The key of a row, with its node.
 pub(crate) type Place = (usize, Vec<Option<String>>);
 
+/// More than a look holds.
+pub(crate) fn too_many() -> Error {
+    Error::too_big("too many rows hang on it that others refer to")
+}
+
 /// What a walk has found.
 pub(crate) struct Walk {
     /// Rows by node.
@@ -53,7 +58,7 @@ impl Walk {
                             let rows = rows::collect(connection, tree, edge, &parents, limit, lock).await?;
                             walk.add(tree, *node, &rows);
                             if most.is_some_and(|most| rows.len().max(walk.rows()) as u64 > most) {
-                                return Err(Error::too_big("too many rows hang on it that others refer to"));
+                                return Err(too_many());
                             }
                         }
                     }

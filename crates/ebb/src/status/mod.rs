@@ -28,7 +28,7 @@ const LOOK_FOR: Duration = Duration::from_secs(8);
 /// Unsealed records are counted no further.
 const COUNT_UNSEALED: i64 = 100_000;
 /// Due subjects of a policy are counted no further.
-const COUNT_SUBJECTS: i64 = 100_000;
+pub const COUNT_SUBJECTS: u64 = 100_000;
 
 /// How everything stands.
 #[derive(Debug, Clone, Serialize)]
@@ -215,7 +215,7 @@ impl Engine {
         let premature = crate::retain::count_premature(&mut tx).await?;
         let overdue_keys = crate::retain::overdue_keys(&mut tx).await?;
         let stuck = crate::retain::stuck(&mut tx).await?;
-        let subjects = crate::retain::backlog(&mut tx, COUNT_SUBJECTS).await?;
+        let subjects = crate::retain::backlog(&mut tx, COUNT_SUBJECTS as i64).await?;
         tx.commit().await?;
 
         let until = Instant::now() + LOOK_FOR;
@@ -329,7 +329,7 @@ impl PolicyStatus {
         }
         for unit in &mut self.units {
             let erases = unit.chore == "erase";
-            let all = backlog.due + backlog.blocked < COUNT_SUBJECTS;
+            let all = (backlog.due + backlog.blocked).unsigned_abs() < COUNT_SUBJECTS;
             unit.pending = erases.then_some(backlog.due.unsigned_abs());
             unit.pending_is = erases.then_some(if all { "counted" } else { "estimated" });
             unit.counted_at = None;

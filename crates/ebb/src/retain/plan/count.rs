@@ -13,7 +13,7 @@ use crate::retain::compile::{self, Compiled};
 use crate::retain::keeper::Surroundings;
 use crate::retain::store::rows::{self, Doomed, Reach};
 use crate::retain::tree::{Edge, EdgeAction, Tree};
-use crate::retain::{look, store};
+use crate::retain::{look, store, walk};
 
 /// Rows are counted for at most so many due subjects.
 const COUNTED: u64 = 1_000;
@@ -104,7 +104,7 @@ async fn stopped(
     }
     if tree.leads_back() {
         let own = roots.len();
-        let reached = look::along(connection, tree, roots, None).await?;
+        let reached = look::along(connection, tree, roots, Some(look::LOOKED_AT)).await?;
         for at in &reached.subjects[own..] {
             stopped.entry(*at).or_insert_with(|| look::ALONG.to_owned());
         }
@@ -128,8 +128,12 @@ async fn bound_by(
     let mut above: Vec<Doomed> = tree.nodes.iter().map(|node| Doomed::with(node.read.len())).collect();
     if edges.iter().any(|edge| edge.parent != 0) {
         let inner: Vec<usize> = (0..tree.nodes.len()).filter(|node| tree.nodes[*node].inner).collect();
-        let all = Reach { most: None, last: None, only: None };
-        for (node, row, subject) in rows::reach(connection, tree, &inner, &[(0, roots.clone())], all).await?.rows {
+        let some = Reach { most: Some(look::LOOKED_AT + 1), last: None, only: None };
+        let reached = rows::reach(connection, tree, &inner, &[(0, roots.clone())], some).await?;
+        if reached.rows.len() as u64 > look::LOOKED_AT {
+            return Err(walk::too_many());
+        }
+        for (node, row, subject) in reached.rows {
             above[node].push(row, subject);
         }
     } else {

@@ -115,6 +115,7 @@ pub(super) fn missing(column: MissingColumn) -> Finding {
 pub(super) async fn suspects(connection: &mut PgConnection, policy: &Retain, known: &Shape) -> Result<Vec<Finding>> {
     let table = work::table(connection, policy).await?;
     let root = table.relation.label();
+    let has_children = policy.subjects().is_some_and(|subjects| !subjects.children.is_empty());
     let mut findings = Vec::new();
     for suspect in store::suspects(connection, table.oid, known).await? {
         let stay = match known.tables.iter().any(|known| known.table == suspect.table) {
@@ -129,7 +130,11 @@ pub(super) async fn suspects(connection: &mut PgConnection, policy: &Retain, kno
         if suspect.nullable {
             actions.insert(1, "nullify");
         }
-        let proposed = children(&entry(&suspect.table, &columns, &suspect.references, &actions));
+        let proposed = entry(&suspect.table, &columns, &suspect.references, &actions);
+        let proposed = match has_children {
+            true => format!("add to children: {proposed}"),
+            false => children(&proposed),
+        };
         let first = suspect.other_type.map_or(String::new(), |other| {
             let at = suspect.columns.iter().position(|name| name.as_ref() == Some(column)).unwrap_or(0);
             format!(

@@ -87,9 +87,14 @@ impl Desk {
 
     /// What nobody wants any more is let go of, which ends it.
     fn drop_unwanted(&mut self, event: Claimed) {
+        let is_ours = self.held.get(&event.id).is_some_and(|held| held.token == event.token && !held.ended);
         if let Some(lane) = self.lanes.get_mut(&event.sink) {
             lane.not_sent();
-            lane.recording += 1;
+            lane.recording += usize::from(is_ours);
+        }
+        // Where it was claimed again meanwhile, that claim decides.
+        if !is_ours {
+            return;
         }
         self.record(event.id, Ending::Released { counted: false });
     }

@@ -1,9 +1,9 @@
 -- How each sink stands: what is due, what is under way among the oldest, what failed and waits, dead letters, the oldest due time; each
--- counted up to $1; and since when its receiver has been dead. Expects event_ready, event_history_dead and event_history_finished_at. Read only.
+-- counted up to $1; and since when its receiver has been dead, where calls are made. Expects event_ready, event_history_dead and event_history_finished_at. Read only.
 SELECT s.name AS sink, s.state, due.events AS due, due.oldest AS oldest_due, running.events AS running, dead.events AS dead,
        (SELECT n.ready_at FROM ebb.event n WHERE n.sink = s.name AND n.lease_until IS NULL AND n.ready_at > ebb.now()
         ORDER BY n.ready_at LIMIT 1) AS next_at,
-       late.events AS overdue, ebb.dead_since(s.name) AS dead_since, ebb.now() AS now
+       late.events AS overdue, CASE WHEN s.state = 'active' THEN ebb.dead_since(s.name) END AS dead_since, ebb.now() AS now
 FROM (SELECT p.name, CASE WHEN p.stopped IS NOT NULL THEN 'stopped'
                           WHEN EXISTS (SELECT FROM ebb.pause x WHERE x.name IN (p.name, 'events', '*')) THEN 'paused'
                           WHEN NOT p.enabled THEN 'disabled' ELSE 'active' END AS state

@@ -8,6 +8,7 @@ use ebb::schedule::sink::Verdict;
 use ebb_testkit::eventually;
 
 use super::told::questions;
+use super::users;
 use super::warn::{Shop, config};
 use crate::harness::{Running, SOON, options, wanted};
 use crate::schedule::Ledger;
@@ -195,4 +196,22 @@ async fn what_waits_in_a_sink_that_is_off_is_told() {
     let events = shop.engine.events();
     assert_eq!(events.list(&late).await.unwrap().len(), 2);
     assert_eq!(events.page(&late, None).await.unwrap().0.len(), 2);
+}
+
+#[tokio::test]
+async fn a_policy_that_warns_no_more_takes_back_what_is_not_sent_and_lists_nobody_for_it() {
+    let shop = warned("retry = [\"1m\"]", 3).await;
+    shop.ledger.answer([Verdict::permanent("no such address")]);
+    shop.ebb.db.execute("UPDATE ebb.event SET ready_at = ebb.now() + interval '1 hour' WHERE id <> (SELECT min(id::text)::uuid FROM ebb.event)").await;
+    shop.run_and_deliver().await;
+    let listed = async || {
+        let mut tx = shop.ebb.engine.database().read().await.unwrap();
+        ebb::retain::list_waiting(&mut tx, Some("users"), 10).await.unwrap().len()
+    };
+    assert_eq!(listed().await, 1);
+    let called = shop.ledger.count();
+    shop.ebb.apply(&format!("[sinks.h]\ntype = \"handler\"\n{}", users(""))).await;
+    shop.pass("2 hours").await;
+    shop.run_and_deliver().await;
+    assert_eq!((shop.ledger.count(), shop.ebb.list("id", "ebb.event").await.as_str(), listed().await), (called, "", 0));
 }

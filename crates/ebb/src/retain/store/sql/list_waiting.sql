@@ -21,7 +21,7 @@ WHERE v.deletion IN (
     WHERE ($1::text IS NULL OR r.policy = $1) AND r.warn_before <> '{}' AND NOT d.expedited
       AND NOT EXISTS (SELECT FROM ebb.warning w WHERE w.deletion = d.id AND w.step = 0 AND w.accepted_at IS NOT NULL)
     UNION ALL
-    SELECT w.deletion FROM ebb.warning w
+    SELECT w.deletion FROM ebb.warning w JOIN ebb.retain r ON r.policy = w.policy AND r.warn_before <> '{}' AND NOT r.proceed
     WHERE ($1::text IS NULL OR w.policy = $1) AND w.failed_at IS NOT NULL AND w.accepted_at IS NULL AND w.step = 0
 )
   AND v.state IN ('pending', 'warned', 'erasing', 'failed')
