@@ -84,14 +84,40 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
     let tables = stored.iter().filter_map(|stored| Some((stored.name.clone(), taken_from(&stored.policy().ok()?)?)));
     let found = whole(connection, tables.collect()).await?;
-    let wanted = found.into_iter().map(|(policy, table)| (policy, vec![table.relation.label()]));
+    let kin = store::kin(connection, &found.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
+    let labels = |table: &Whole| kin.get(&table.oid).into_iter().flatten().map(|kin| kin.table.relation.label()).collect();
+    let wanted = found.iter().map(|(policy, table)| (policy.clone(), labels(table)));
     open(connection, &wanted.collect()).await
 }
 
 /// A table, or what it is a partition of.
+#[derive(Debug, Clone)]
 struct Whole {
     oid: u32,
     relation: Relation,
+}
+
+/// A table that shares rows with another one: above it, or the same, or a child of it.
+#[derive(Debug, Clone)]
+struct Kin {
+    table: Whole,
+    is_above: bool,
+}
+
+/// A leaf and the tables that its rows are rows of: only what is said of one of these can be asked of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Above(Vec<(u32, String)>);
+
+impl Above {
+    pub(crate) async fn of(connection: &mut PgConnection, leaf: u32) -> Result<Self> {
+        Ok(Self(store::above(connection, leaf).await?))
+    }
+
+    /// What is kept of rows of the leaf itself.
+    pub(crate) fn held(&self, mut held: Vec<Held>) -> Vec<Held> {
+        held.retain(|held| self.0.iter().any(|(_, label)| *label == held.relation));
+        held
+    }
 }
 
 /// The tables that something was typed for; what has none is left out.

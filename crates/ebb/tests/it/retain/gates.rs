@@ -408,3 +408,26 @@ async fn doctor_knows_the_tables_that_a_sweep_reads_while_somebody_is_on_hold() 
     ebb.db.execute(&format!("GRANT SELECT ON orders TO {clerk}")).await;
     assert!(!lacking("items").await.contains("orders"));
 }
+
+#[tokio::test]
+async fn a_hold_binds_a_sweep_over_what_its_table_inherits_from() {
+    let ebb = Ebb::with(
+        "CREATE TABLE base (id bigint, at timestamptz DEFAULT now() - interval '1 day');
+         CREATE TABLE users (user_id bigint PRIMARY KEY, deleted_at timestamptz) INHERITS (base);
+         CREATE TABLE robots () INHERITS (base);
+         INSERT INTO base VALUES (1); INSERT INTO robots VALUES (1); INSERT INTO users (id, user_id) VALUES (1, 1), (2, 2)",
+    )
+    .await;
+    // It observes while it is applied beside the subjects, whose grace it would not know of.
+    let looks = users("") + "\n" + &sweep("base", "base", "mode = \"observe\"");
+    ebb.apply(&looks).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    let plan = ebb.engine.plan(&wanted(&looks).unwrap()).await.unwrap();
+    let base = plan.policies.iter().find(|plan| plan.policy == "base").unwrap();
+    assert_eq!((base.due_rows, base.held_rows), (Some(4), Some(1)));
+    // The policy of subjects goes from the file: its holds stay in force.
+    ebb.apply(&sweep("base", "base", "")).await;
+    ebb.once("base").await;
+    assert_eq!(ebb.list("id", "base").await, "1");
+    assert_eq!(ebb.list("user_id", "users").await, "1");
+}
