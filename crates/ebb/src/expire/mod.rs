@@ -41,6 +41,7 @@ const RAISED: u64 = 1_000;
 pub(crate) struct Sweep {
     policy: Arc<Expire>,
     target: Target,
+    leaf: u32,
     way: Way,
     shape: Shape,
     /// Ranges where somebody held rows; looked at once more at the end.
@@ -160,6 +161,7 @@ impl Sweep {
         Ok(Sweep {
             policy,
             target,
+            leaf: leaf.oid,
             way,
             shape,
             passed_by: VecDeque::new(),
@@ -224,6 +226,9 @@ impl Sweep {
         if swept.again > 0 {
             return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")
                 .with_hint("add a `where` that is false for a row that has been changed"));
+        }
+        if let Some(above) = self.gated.as_ref().filter(|_| swept.rows > 0) {
+            above.stays(batch.connection(), self.leaf).await?;
         }
         if swept.rows > 0 {
             self.record(batch, &swept).await?;

@@ -58,6 +58,7 @@ impl ExpireWork {
         if let Some(stored) = &self.shared.stored {
             anchor::holds(connection, &stored.policy()?).await?;
             gate::takes_nothing_kept(connection, stored, table.oid).await?;
+            gate::follow_one(connection, &stored.name, &policy.table).await?;
         }
         let key = self.shared.subject_key.clone();
         if policy.audit == AuditDetail::Rows && key.is_none() {

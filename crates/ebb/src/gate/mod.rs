@@ -83,11 +83,22 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 /// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
     let tables = stored.iter().filter_map(|stored| Some((stored.name.clone(), taken_from(&stored.policy().ok()?)?)));
-    let found = whole(connection, tables.collect()).await?;
+    let wanted = related(connection, tables.collect()).await?;
+    open(connection, &wanted).await
+}
+
+/// The same for one that is about to take rows of its table: what that belongs to may have changed since.
+pub(crate) async fn follow_one(connection: &mut PgConnection, policy: &str, table: &str) -> Result<()> {
+    let wanted = related(connection, vec![(policy.to_owned(), table.to_owned())]).await?;
+    open(connection, &wanted).await
+}
+
+/// The tables that share rows with those of policies, by their names.
+async fn related(connection: &mut PgConnection, typed: Vec<(String, String)>) -> Result<BTreeMap<String, Vec<String>>> {
+    let found = whole(connection, typed).await?;
     let kin = store::kin(connection, &found.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
     let labels = |table: &Whole| kin.get(&table.oid).into_iter().flatten().map(|kin| kin.table.relation.label()).collect();
-    let wanted = found.iter().map(|(policy, table)| (policy.clone(), labels(table)));
-    open(connection, &wanted.collect()).await
+    Ok(found.iter().map(|(policy, table)| (policy.clone(), labels(table))).collect())
 }
 
 /// A table, or what it is a partition of.
@@ -105,12 +116,24 @@ struct Kin {
 }
 
 /// A leaf and the tables that its rows are rows of: only what is said of one of these can be asked of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Above(Vec<(u32, String)>);
 
 impl Above {
     pub(crate) async fn of(connection: &mut PgConnection, leaf: u32) -> Result<Self> {
         Ok(Self(store::above(connection, leaf).await?))
+    }
+
+    /// Refuses to go on where the leaf belongs to other tables by now. Asked behind a deletion nothing comes between: a table comes under
+    /// another one only when nobody is at work on it.
+    pub(crate) async fn stays(&self, connection: &mut PgConnection, leaf: u32) -> Result<()> {
+        let now = store::above(connection, leaf).await?;
+        let tables = |above: &[(u32, String)]| above.iter().map(|(oid, _)| *oid).collect::<Vec<_>>();
+        match tables(&now) == tables(&self.0) {
+            true => Ok(()),
+            false => Err(Error::refused("its rows belong to another table than when the run began")
+                .with_hint("the next run asks what that one keeps")),
+        }
     }
 
     /// What is kept of rows of the leaf itself.
