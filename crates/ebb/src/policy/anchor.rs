@@ -69,6 +69,34 @@ impl fmt::Display for Moved {
     }
 }
 
+/// A table that a policy was about when it was applied, and that lost its name to another one.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    /// What it is called now, and which one has its name.
+    pub(crate) now: String,
+    pub(crate) table: String,
+}
+
+impl Left {
+    /// What helps.
+    pub(crate) fn fix(&self) -> String {
+        let Self { now, table } = self;
+        format!("say table = {now:?} where that one was meant; or, if it is {table} by now, say --yes to `ebb apply`")
+    }
+
+    /// The refusal of whoever has not agreed to it.
+    pub(crate) fn refusal(&self, policy: &str) -> Error {
+        Error::refused(format!("policy {policy}: {self}")).with_hint(self.fix())
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, table } = self;
+        write!(f, "{table} is another table than when the policy was applied: that one is called {now} now, and its rows would be left behind")
+    }
+}
+
 /// The table that a policy takes rows of by what they say, and the columns that say it.
 fn about(policy: &Policy) -> Option<(&str, Vec<&str>)> {
     match policy {
@@ -117,6 +145,29 @@ pub(crate) async fn moved(connection: &mut PgConnection, policy: &Policy) -> Res
     columns.retain(|(column, _)| names.iter().any(|name| name == column || name.to_lowercase() == *column));
     let moved = Moved { table: table.relation.label(), columns };
     Ok(Some(moved).filter(|moved| !moved.columns.is_empty()))
+}
+
+/// The table that a policy would leave behind because another one has its name.
+pub(crate) async fn left_behind(connection: &mut PgConnection, policy: &Policy) -> Result<Option<Left>> {
+    match about(policy) {
+        Some((typed, _)) => named_anew(connection, (policy.kind(), policy.name()), typed).await,
+        None => Ok(None),
+    }
+}
+
+/// The same for one that is known by its name.
+pub(crate) async fn named_anew(
+    connection: &mut PgConnection,
+    (kind, policy): (Kind, &str),
+    typed: &str,
+) -> Result<Option<Left>> {
+    let table = match catalog::table(connection, typed).await {
+        Err(error) if error.is_config() => return Ok(None),
+        table => table?,
+    };
+    let query = sql!("left_behind" scalar String).bind(kind.as_str()).bind(policy).bind(i64::from(table.oid));
+    let now = query.fetch_optional(connection).await?;
+    Ok(now.map(|now| Left { now, table: table.relation.label() }))
 }
 
 /// Whether the column that a policy is to go by is the one that had another name when it was applied.

@@ -10,7 +10,7 @@ use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
 use super::store::{DueIf, rows};
 use super::{as_expire, compile, store};
-use crate::policy::anchor::{self, Anchors};
+use crate::policy::anchor::{self, Anchors, Left};
 use crate::policy::{Kind, Policy, Retain, Stored, Subjects, Term, Undeliverable, Wanted};
 use crate::words::plural;
 use crate::{Error, Result, plan, policy};
@@ -402,6 +402,12 @@ impl Asked<'_> {
         if let Some(moved) = moved.as_ref().filter(|_| !self.consent.confirmed) {
             return Err(moved.refusal(wanted.name()));
         }
+        if let Some(left) = anchor::left_behind(connection, wanted).await?.filter(|_| wanted.enabled()) {
+            keeps_subjects(connection, wanted.name(), &left).await?;
+            if !self.consent.confirmed {
+                return Err(left.refusal(wanted.name()));
+            }
+        }
         let Policy::Retain(wanted) = wanted else { return Ok(None) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
@@ -522,6 +528,21 @@ impl Asked<'_> {
         entry.insert(connection).await?;
         Ok(())
     }
+}
+
+/// Refuses another table under the same name while deletions are open: they and holds are about subjects of the one before.
+async fn keeps_subjects(connection: &mut PgConnection, policy: &str, left: &Left) -> Result<()> {
+    if !store::any_open(connection, policy).await? {
+        return Ok(());
+    }
+    let Left { now, table } = left;
+    Err(Error::refused(format!(
+        "policy {policy} has open deletions or holds of subjects of {now}, and cannot be about {table} from now on"
+    ))
+    .with_hint(format!(
+        "say table = {now:?}, and give the policy over {table} another name; or, if its subjects are those of {table} now, end what is \
+         open first (ebb show {policy} lists it), apply this with --yes, and place holds again"
+    )))
 }
 
 /// Refuses another soft-delete column while deletions are open.

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::store;
 use crate::Result;
 use crate::pg::{Ident, catalog, expression};
-use crate::policy::anchor::Anchors;
+use crate::policy::anchor::{self, Anchors};
 use crate::policy::{Action, EpochUnit, Expired, Kind, Policy, Retain, RetainForm, Stored, Term};
 
 /// A policy that takes rows by their time.
@@ -255,7 +255,8 @@ pub(super) async fn leaves_behind(
     wanted: &Retain,
 ) -> Result<bool> {
     if are_about_the_same(before, wanted) {
-        return Ok(false);
+        let policy = (Kind::Retain, before.name.as_str());
+        return Ok(anchor::named_anew(connection, policy, &before.table).await?.is_some());
     }
     let then = catalog::table(connection, &wanted.table).await?;
     for now in tables_of(connection, anchors, before).await? {
