@@ -1,6 +1,7 @@
 //! What policies were about when somebody applied them: a table and its columns by their numbers, which no other name changes.
 //! Invariants: only a change that somebody asked for moves an anchor; a number counts in the database that gave it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use sqlx::PgConnection;
@@ -9,7 +10,7 @@ use super::{Kind, Policy, RetainForm};
 use crate::pg::{Relation, catalog};
 use crate::{Error, Result, sql};
 
-/// The tables that policies were about, by the names these have now. None, where there is no schema yet.
+/// The tables and columns that policies were about, by the names these have now. None, where there is no schema yet.
 #[derive(Debug, Default)]
 pub(crate) struct Anchors(Vec<Anchor>);
 
@@ -21,6 +22,9 @@ struct Anchor {
     typed: String,
     schema: String,
     name: String,
+    /// What its columns are called now, by the names they had; none for one that is gone.
+    #[sqlx(json)]
+    columns: HashMap<String, Option<String>>,
 }
 
 impl Anchors {
@@ -30,9 +34,20 @@ impl Anchors {
 
     /// The table that a policy was about when it was applied with this name of it.
     pub(crate) fn table(&self, kind: Kind, policy: &str, typed: &str) -> Option<Relation> {
+        self.of(kind, policy, typed).map(|anchor| Relation::new(&anchor.schema, &anchor.name))
+    }
+
+    /// What a column of that table is called now, where the policy went by it: none, if it is gone.
+    pub(crate) fn column(&self, kind: Kind, policy: &str, typed: &str, column: &str) -> Option<Option<&str>> {
+        let columns = &self.of(kind, policy, typed)?.columns;
+        let now = columns.get(column).or_else(|| columns.get(&column.to_lowercase()))?;
+        Some(now.as_deref())
+    }
+
+    fn of(&self, kind: Kind, policy: &str, typed: &str) -> Option<&Anchor> {
         let named =
             |anchor: &&Anchor| (anchor.kind, anchor.policy.as_str(), anchor.typed.as_str()) == (kind, policy, typed);
-        self.0.iter().find(named).map(|anchor| Relation::new(&anchor.schema, &anchor.name))
+        self.0.iter().find(named)
     }
 }
 

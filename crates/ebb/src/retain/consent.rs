@@ -426,8 +426,10 @@ impl Asked<'_> {
             }
             // A new name over a table whose policy goes: its floor is still the table's.
             None => {
+                let anchors = Anchors::read(connection).await?;
                 for gone in replaced(connection, &stored, wanted, all).await? {
-                    let same_column = counted_from(&gone.policy).0 == counted_from(wanted).0;
+                    let column = (wanted.table.as_str(), counted_from(wanted).0);
+                    let same_column = floor::is_counted_from(connection, &anchors, &gone.policy, column).await?;
                     self.covers_floor(connection, &gone.policy, wanted, same_column).await?;
                 }
             }

@@ -197,6 +197,29 @@ impl std::fmt::Display for Below {
     }
 }
 
+/// Whether a column of a table is the one that a floor is counted from, whatever that is called by now.
+pub(super) async fn is_counted_from(
+    connection: &mut PgConnection,
+    anchors: &Anchors,
+    keeper: &Retain,
+    (table, column): (&str, &str),
+) -> Result<bool> {
+    let typed = counted_from(keeper).0;
+    match anchors.column(Kind::Retain, keeper.name.as_str(), &keeper.table, typed) {
+        None => Ok(typed == column),
+        Some(None) => Ok(false),
+        Some(Some(now)) if now == column => Ok(true),
+        Some(Some(now)) => {
+            let table = match catalog::table(connection, table).await {
+                Err(error) if error.is_config() => return Ok(false),
+                table => table?,
+            };
+            let found = catalog::column(connection, &table.relation, table.oid, column).await;
+            Ok(found.is_ok_and(|found| found.name.as_str() == now))
+        }
+    }
+}
+
 /// Whether a sweep does not keep the floor of a policy over its rows.
 pub(super) async fn below(
     connection: &mut PgConnection,
@@ -208,7 +231,9 @@ pub(super) async fn below(
     let Some(floor) = keeper.floor.filter(|_| (sweep.kind, sweep.name.as_str()) != (Kind::Retain, name)) else {
         return Ok(None);
     };
-    let keeps = counted_from(keeper) == (sweep.column.as_str(), sweep.unit) && sweep.term.never_shorter(&floor);
+    let keeps = sweep.term.never_shorter(&floor)
+        && counted_from(keeper).1 == sweep.unit
+        && is_counted_from(connection, anchors, keeper, (&sweep.table, &sweep.column)).await?;
     if keeps || !share_rows(connection, anchors, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
         return Ok(None);
     }

@@ -301,3 +301,32 @@ async fn a_hold_stays_with_the_subjects_of_a_table_whose_name_another_one_took()
     ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
     ebb.agreed(&users(""), None).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_floor_that_left_its_file_or_gets_another_name_counts_from_the_column_too() {
+    let config = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    let swapped = async || {
+        let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz)").await;
+        ebb.apply(config).await;
+        let swap = "BEGIN; ALTER TABLE pay RENAME paid TO x; ALTER TABLE pay RENAME made TO paid; ALTER TABLE pay RENAME x TO made; COMMIT";
+        ebb.db.execute(swap).await;
+        ebb
+    };
+    let sweep = |column: &str| {
+        format!(
+            "[[expire]]\nname = \"old\"\ntable = \"public.pay\"\ncolumn = \"{column}\"\nolder_than = \"10y\"\n"
+        )
+    };
+    let ebb = swapped().await;
+    ebb.agreed("", None).await.unwrap();
+    let (said, hint) = ebb.refusal(&sweep("paid"), None).await;
+    assert!(said.contains("its floor 10y would not hold") && hint.contains("--reason"), "{said}");
+    ebb.agreed(&sweep("made"), None).await.unwrap();
+
+    let ebb = swapped().await;
+    let renamed = config.replace("name = \"pay\"", "name = \"wages\"");
+    let (said, hint) = ebb.refusal(&renamed, None).await;
+    assert!(said.contains("the floor 10y of policy pay would count from another time"), "{said}");
+    assert!(hint.contains("--reason"), "{hint}");
+    ebb.agreed(&renamed.replace("\"paid\"", "\"made\""), None).await.unwrap();
+}
