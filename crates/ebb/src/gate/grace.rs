@@ -106,7 +106,9 @@ pub(super) async fn takes_early(
             }
             let apart = match filter {
                 Filter::Whole => Apart::Whole,
-                _ if !is_named && catalog::column(connection, &named.relation, named.oid, column.as_str()).await.is_err() => {
+                _ if !is_named
+                    && catalog::column(connection, &named.relation, named.oid, column.as_str()).await.is_err() =>
+                {
                     Apart::Child { of: named.relation.label() }
                 }
                 Filter::Where(None) => Apart::Where(format!("{column} IS NULL")),

@@ -97,7 +97,8 @@ pub(crate) async fn follow_one(connection: &mut PgConnection, policy: &str, tabl
 async fn related(connection: &mut PgConnection, typed: Vec<(String, String)>) -> Result<BTreeMap<String, Vec<String>>> {
     let found = whole(connection, typed).await?;
     let kin = store::kin(connection, &found.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
-    let labels = |table: &Whole| kin.get(&table.oid).into_iter().flatten().map(|kin| kin.table.relation.label()).collect();
+    let labels =
+        |table: &Whole| kin.get(&table.oid).into_iter().flatten().map(|kin| kin.table.relation.label()).collect();
     Ok(found.iter().map(|(policy, table)| (policy.clone(), labels(table))).collect())
 }
 

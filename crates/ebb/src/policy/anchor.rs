@@ -108,7 +108,10 @@ impl Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { now, table } = self;
-        write!(f, "{table} is another table than when the policy was applied: that one is called {now} now, and its rows would be left behind")
+        write!(
+            f,
+            "{table} is another table than when the policy was applied: that one is called {now} now, and its rows would be left behind"
+        )
     }
 }
 

@@ -439,7 +439,7 @@ impl Asked<'_> {
         Ok(due)
     }
 
-    /// Rows that another policy promises to keep go below its floor only for a reason. What was so before was agreed to.
+    /// Rows that another policy promises to keep go below its floor only for a reason. What one was given for stays agreed to.
     async fn covers_others(
         &self,
         connection: &mut PgConnection,
@@ -454,16 +454,17 @@ impl Asked<'_> {
         let known = if wanted.kind() == Kind::Retain && is_new { &[] } else { &stored[..] };
         let anchors = Anchors::read(connection).await?;
         for keeper in floor::keepers(&current, known) {
-            if sweep.stands(&keeper, &stored) {
+            let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
+            let stands = sweep.stands(&keeper, &stored);
+            let Below { policy, table, keeper, floor, .. } = &below;
+            // What nobody was asked about was no matter then: their tables have come to share rows since.
+            if stands && store::floor_agreed(connection, policy, table, keeper).await? {
                 continue;
             }
-            let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
-            let Below { policy, keeper, floor, .. } = &below;
             self.justified(connection, below.to_string(), keeper, Some(&below.fix())).await?;
             let mut entry = crate::audit::Entry::new("floor", self.by);
             entry.policy = Some(policy.clone());
-            entry.details =
-                serde_json::json!({ "from": floor.to_string(), "of": keeper, "reason": self.consent.reason });
+            entry.details = serde_json::json!({ "from": floor.to_string(), "of": keeper, "table": table, "reason": self.consent.reason });
             entry.insert(connection).await?;
         }
         Ok(())

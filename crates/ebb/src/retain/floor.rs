@@ -68,7 +68,7 @@ impl Sweep {
         }
     }
 
-    /// Whether what is wanted is no worse for a floor than what is stored: that was agreed to.
+    /// Whether what is wanted is no worse for a floor than what is stored.
     pub(super) fn stands(&self, keeper: &Retain, stored: &[Stored]) -> bool {
         let named = |kind: Kind, name: &str| stored.iter().find(|stored| stored.kind == kind && stored.name == name);
         let before =
@@ -172,7 +172,7 @@ pub(super) fn keepers(current: &[Policy], stored: &[Stored]) -> Vec<Retain> {
 #[derive(Debug, Clone)]
 pub(crate) struct Below {
     pub(crate) policy: String,
-    table: String,
+    pub(super) table: String,
     pub(crate) keeper: String,
     pub(super) floor: Term,
     /// The `where` with which it would leave them alone, where one does.

@@ -474,7 +474,8 @@ async fn a_run_that_is_under_way_ends_where_its_table_comes_to_be_part_of_anothe
     let node = ebb.start(&["old"]);
     ebb.until("(SELECT count(*) FROM posts_old) < 40").await;
     ebb.db.execute(ATTACH).await;
-    ebb.until("EXISTS (SELECT FROM ebb.run WHERE error LIKE '%belong to another table than when the run began%')").await;
+    ebb.until("EXISTS (SELECT FROM ebb.run WHERE error LIKE '%belong to another table than when the run began%')")
+        .await;
     ebb.until("(SELECT count(*) FROM posts_old) = 1").await;
     node.stop().await;
     run_once(&ebb.engine, &["old"]).await.unwrap();

@@ -247,8 +247,7 @@ async fn a_policy_does_not_move_to_a_table_that_took_the_name_of_its_own() {
     let ebb = Ebb::with("CREATE TABLE pay (id bigint PRIMARY KEY, paid timestamptz)").await;
     let keys = "name = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\n";
     let (floor, sweep) = (format!("[[retain]]\n{keys}floor = \"10y\"\n"), format!("[[expire]]\n{keys}"));
-    let says =
-        "public.pay is another table than when the policy was applied: that one is called public.pay_hist now, and its rows would be left behind";
+    let says = "public.pay is another table than when the policy was applied: that one is called public.pay_hist now, and its rows would be left behind";
     for config in [&floor, &sweep] {
         let ebb = Ebb::with("CREATE TABLE pay (id bigint PRIMARY KEY, paid timestamptz)").await;
         ebb.apply(config).await;
@@ -288,7 +287,9 @@ async fn nor_does_it_say_a_word_where_the_table_went_below_the_new_one() {
 
 #[tokio::test]
 async fn a_hold_stays_with_the_subjects_of_a_table_whose_name_another_one_took() {
-    let ebb = Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1)").await;
+    let ebb =
+        Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1)")
+            .await;
     ebb.apply(&users("")).await;
     ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
     ebb.db.execute(&rotate("users", "users_old")).await;
@@ -313,9 +314,7 @@ async fn a_floor_that_left_its_file_or_gets_another_name_counts_from_the_column_
         ebb
     };
     let sweep = |column: &str| {
-        format!(
-            "[[expire]]\nname = \"old\"\ntable = \"public.pay\"\ncolumn = \"{column}\"\nolder_than = \"10y\"\n"
-        )
+        format!("[[expire]]\nname = \"old\"\ntable = \"public.pay\"\ncolumn = \"{column}\"\nolder_than = \"10y\"\n")
     };
     let ebb = swapped().await;
     ebb.agreed("", None).await.unwrap();
