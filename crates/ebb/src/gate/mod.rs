@@ -219,17 +219,21 @@ pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &
 
 /// Refuses to go on while holds in force reach into a table by a name that it does not have any more: no gate would know it.
 pub(crate) async fn none_strayed(connection: &mut PgConnection) -> Result<()> {
-    let Some(store::Strayed { policy, holds, relation, label, is_root }) = store::strayed(connection).await? else {
+    let Some(store::Strayed { policy, holds, relation, label, is_root, is_taken }) = store::strayed(connection).await?
+    else {
         return Ok(());
     };
-    let (what, hint) = match is_root {
-        true => {
-            (format!("its table {relation} is"), format!("first apply it with table = {label:?}, under its own name"))
-        }
-        false => (
-            format!("{relation}, which has rows of its subjects, is"),
-            "first apply it as well, in a file that has it".to_owned(),
+    let what = match is_root {
+        true => format!("its table {relation} is"),
+        false => format!("{relation}, which has rows of its subjects, is"),
+    };
+    let hint = match (is_root, is_taken) {
+        (true, false) => format!("first apply it with table = {label:?}, under its own name"),
+        (true, true) => format!(
+            "first apply it with table = {label:?}, under its own name; or, if its subjects are those of {relation} by now, \
+             lift its holds, apply it as it is, with --yes, and place them again"
         ),
+        (false, _) => "first apply it as well, in a file that has it".to_owned(),
     };
     let holds = plural(holds, "hold");
     Err(Error::refused(format!("policy {policy} has {holds}, and {what} {label} now")).with_hint(hint))

@@ -91,6 +91,7 @@ pub(super) struct Strayed {
     pub(super) relation: String,
     pub(super) label: String,
     pub(super) is_root: bool,
+    pub(super) is_taken: bool,
 }
 
 pub(super) async fn strayed(connection: &mut PgConnection) -> Result<Option<Strayed>> {

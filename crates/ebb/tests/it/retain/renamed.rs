@@ -329,3 +329,45 @@ async fn a_floor_that_left_its_file_or_gets_another_name_counts_from_the_column_
     assert!(hint.contains("--reason"), "{hint}");
     ebb.agreed(&renamed.replace("\"paid\"", "\"made\""), None).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_hold_is_told_of_where_two_tables_swapped_names_and_can_be_lifted() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); CREATE TABLE users_new (LIKE users INCLUDING ALL);
+         CREATE TABLE logs (at timestamptz); INSERT INTO users VALUES (1); INSERT INTO users_new VALUES (1)",
+    )
+    .await;
+    let sweep =
+        "\n[[expire]]\nname = \"logs\"\ntable = \"public.logs\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    ebb.apply(&(users("") + sweep)).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.db.execute("ALTER TABLE users RENAME TO users_old; ALTER TABLE users_new RENAME TO users").await;
+    let (said, hint) = ebb.refusal(sweep, None).await;
+    assert_eq!(said, "policy users has 1 hold, and its table public.users is public.users_old now");
+    assert!(
+        hint.contains("table = \"public.users_old\"") && hint.contains("lift its holds, apply it as it is"),
+        "{hint}"
+    );
+    ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
+    ebb.agreed(&(users("") + sweep), None).await.unwrap();
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.agreed(sweep, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_lifted_where_its_policy_left_and_its_table_is_called_otherwise() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.place_hold('users', n::text, 'court') FROM generate_series(3, 4) n").await;
+    ebb.apply("").await;
+    ebb.db.execute("ALTER TABLE users RENAME TO members").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let hold = ebb::retain::held(&mut tx, "users", "3").await.unwrap();
+    assert_eq!(hold.map(|hold| hold.reason).as_deref(), Some("court"));
+    ebb::retain::release(&mut tx, "users", "3", "test").await.unwrap();
+    ebb::retain::commit(tx).await.unwrap();
+    assert_eq!(ebb.list("subject_id", "ebb.hold WHERE lifted_at IS NULL").await, "4");
+    // Who is not on hold by this id cannot be told to be somebody else.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let unknown = ebb::retain::release(&mut tx, "users", "04", "test").await.unwrap_err();
+    assert!(unknown.to_string().contains("the table is not what policy users says"), "{unknown}");
+}
