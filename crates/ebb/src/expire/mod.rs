@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use sqlx::PgConnection;
 
 use crate::audit::{Entry, Moment, RowEntry, SubjectKey};
-use crate::gate;
+use crate::gate::{self, Above};
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::pg::{Ident, expression};
 use crate::policy::{Action, AuditDetail, BatchSize, Expire};
@@ -41,6 +41,7 @@ const RAISED: u64 = 1_000;
 pub(crate) struct Sweep {
     policy: Arc<Expire>,
     target: Target,
+    leaf: u32,
     way: Way,
     shape: Shape,
     /// Ranges where somebody held rows; looked at once more at the end.
@@ -51,8 +52,8 @@ pub(crate) struct Sweep {
     /// Rows that cannot go by themselves were met: batches go around them, and these are why.
     around: bool,
     stayed: Stayed,
-    /// Whether holds of other policies can concern it; those of Ebb's own tables concern nobody.
-    gated: bool,
+    /// What the leaf is part of, where holds of other policies can concern it; those of Ebb's own tables concern nobody.
+    gated: Option<Above>,
     /// Whose holds have kept rows in this run.
     kept_by: Option<String>,
     /// Rows on a page, for ways that count pages.
@@ -160,6 +161,7 @@ impl Sweep {
         Ok(Sweep {
             policy,
             target,
+            leaf: leaf.oid,
             way,
             shape,
             passed_by: VecDeque::new(),
@@ -168,7 +170,7 @@ impl Sweep {
             skipped: 0,
             around: false,
             stayed: Stayed::default(),
-            gated: false,
+            gated: None,
             kept_by: None,
             rows_per_page: rows_per_page(leaf, pages),
             began: None,
@@ -177,8 +179,8 @@ impl Sweep {
     }
 
     /// From now on every batch passes the gate of its policy.
-    pub(crate) fn gated(mut self) -> Self {
-        self.gated = true;
+    pub(crate) fn gated(mut self, above: Above) -> Self {
+        self.gated = Some(above);
         self
     }
 
@@ -212,8 +214,8 @@ impl Sweep {
     async fn step(&mut self, batch: &mut Batch) -> Result<Outcome> {
         let Some(range) = self.range(batch.size) else { return Ok(Outcome::default()) };
         self.began = Some((self.way.clone(), self.passed_by.clone(), self.second_pass));
-        if self.gated {
-            self.target.held = gate::pass(batch.connection(), self.policy.name.as_str()).await?;
+        if let Some(above) = &self.gated {
+            self.target.held = above.held(gate::pass(batch.connection(), self.policy.name.as_str()).await?);
         }
         store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = self.sweep(batch.connection(), &range).await;
@@ -224,6 +226,9 @@ impl Sweep {
         if swept.again > 0 {
             return Err(Error::config("`set` leaves rows as due as they were: they would change for ever")
                 .with_hint("add a `where` that is false for a row that has been changed"));
+        }
+        if let Some(above) = self.gated.as_ref().filter(|_| swept.rows > 0) {
+            above.stays(batch.connection(), self.leaf).await?;
         }
         if swept.rows > 0 {
             self.record(batch, &swept).await?;

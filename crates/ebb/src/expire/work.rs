@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use super::brake::{self, Verdict};
 use super::{Sweep, store};
 use crate::audit::{self, SubjectKey};
-use crate::gate;
+use crate::gate::{self, Above};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::anchor;
@@ -58,6 +58,7 @@ impl ExpireWork {
         if let Some(stored) = &self.shared.stored {
             anchor::holds(connection, &stored.policy()?).await?;
             gate::takes_nothing_kept(connection, stored, table.oid).await?;
+            gate::follow_one(connection, &stored.name, &policy.table).await?;
         }
         let key = self.shared.subject_key.clone();
         if policy.audit == AuditDetail::Rows && key.is_none() {
@@ -73,7 +74,7 @@ impl ExpireWork {
         }
         let mut sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
         if self.shared.stored.is_some() {
-            sweep = sweep.gated();
+            sweep = sweep.gated(Above::of(connection, leaf.oid).await?);
         }
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;

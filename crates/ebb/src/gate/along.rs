@@ -4,6 +4,7 @@
 
 use sqlx::PgConnection;
 
+use super::conflict::Taken;
 use super::{Whole, store, whole};
 use crate::Result;
 use crate::policy::{Action, Policy, Retain, Term};
@@ -72,25 +73,25 @@ impl Along {
     }
 }
 
-/// What these policies, each with the table that it takes rows of, would take along of subjects, where there are any yet, and of
+/// What these policies, each with a table that it takes rows of, would take along of subjects, where there are any yet, and of
 /// rows that others of `among` keep.
 pub(super) async fn takes_along(
     connection: &mut PgConnection,
-    taking: &[(&Policy, Whole)],
+    taking: &[Taken<'_>],
     among: &[Policy],
     installed: bool,
 ) -> Result<Vec<Along>> {
-    let swept: Vec<&(&Policy, Whole)> = taking.iter().filter(|(policy, _)| deletes_rows(policy)).collect();
+    let swept: Vec<&Taken> = taking.iter().filter(|taken| deletes_rows(taken.policy)).collect();
     let kept = among.iter().filter_map(kept_by_age).map(|kept| (kept, kept.table.clone()));
     let kept: Vec<(&Retain, Whole)> = whole(connection, kept.collect()).await?;
-    let oids: Vec<u32> = swept.iter().map(|(_, table)| table.oid).collect();
+    let oids: Vec<u32> = swept.iter().map(|taken| taken.table.oid).collect();
     let cascades = store::cascades(connection, &oids).await?;
     let spills = if installed && !cascades.is_empty() { store::spills(connection, &oids).await? } else { Vec::new() };
     let subjects = among.iter().filter_map(kept_as_subjects).map(|kept| (kept.name.as_str(), kept.table.clone()));
     let subjects: Vec<(&str, Whole)> =
         if spills.is_empty() { Vec::new() } else { whole(connection, subjects.collect()).await? };
     let mut found = Vec::new();
-    for (policy, table) in swept {
+    for Taken { policy, table, .. } in swept {
         let label = table.relation.label();
         let along = |along: &str, keeper: &str, keeps| Along {
             policy: policy.name().to_owned(),

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 
 use super::along::{self, Along};
 use super::grace::{self, Grace};
-use super::{store, taken_from};
+use super::{Whole, store, taken_from};
 use crate::policy::{self, Mode, Policy, Stored};
 use crate::{Error, Result};
 
@@ -93,11 +93,34 @@ pub(crate) async fn conflicts(
 ) -> Result<Vec<Conflict>> {
     let acting = policies.iter().filter(|policy| policy.enabled() && acts(policy));
     let taking: Vec<(&Policy, String)> = acting.filter_map(|policy| Some((policy, taken_from(policy)?))).collect();
-    let taking = super::whole(connection, taking).await?;
+    let named = super::whole(connection, taking).await?;
+    let taking = taken(connection, named).await?;
     let mut found: Vec<Conflict> =
         along::takes_along(connection, &taking, among, installed).await?.into_iter().map(Conflict::Along).collect();
     found.extend(grace::takes_early(connection, &taking, among).await?.into_iter().map(Conflict::Grace));
     Ok(found)
+}
+
+/// A table whose rows a policy takes: the one that it names, or a child of that by inheritance.
+pub(super) struct Taken<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) table: Whole,
+    pub(super) named: Whole,
+    /// What the named table is a child of.
+    pub(super) above: Vec<u32>,
+}
+
+async fn taken<'a>(connection: &mut PgConnection, named: Vec<(&'a Policy, Whole)>) -> Result<Vec<Taken<'a>>> {
+    let kin = store::kin(connection, &named.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
+    let mut taken = Vec::new();
+    for (policy, named) in named {
+        let kin = kin.get(&named.oid).map(Vec::as_slice).unwrap_or_default();
+        let above: Vec<u32> = kin.iter().filter(|kin| kin.is_above).map(|kin| kin.table.oid).collect();
+        for kin in kin.iter().filter(|kin| !kin.is_above) {
+            taken.push(Taken { policy, table: kin.table.clone(), named: named.clone(), above: above.clone() });
+        }
+    }
+    Ok(taken)
 }
 
 fn enabled(stored: &[Stored]) -> Vec<Policy> {

@@ -83,15 +83,65 @@ pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<
 /// Gives every policy that takes rows by itself its gate. Batches under way have ended where something changes.
 pub(crate) async fn follow(connection: &mut PgConnection, stored: &[Stored]) -> Result<()> {
     let tables = stored.iter().filter_map(|stored| Some((stored.name.clone(), taken_from(&stored.policy().ok()?)?)));
-    let found = whole(connection, tables.collect()).await?;
-    let wanted = found.into_iter().map(|(policy, table)| (policy, vec![table.relation.label()]));
-    open(connection, &wanted.collect()).await
+    let wanted = related(connection, tables.collect()).await?;
+    open(connection, &wanted).await
+}
+
+/// The same for one that is about to take rows of its table: what that belongs to may have changed since.
+pub(crate) async fn follow_one(connection: &mut PgConnection, policy: &str, table: &str) -> Result<()> {
+    let wanted = related(connection, vec![(policy.to_owned(), table.to_owned())]).await?;
+    open(connection, &wanted).await
+}
+
+/// The tables that share rows with those of policies, by their names.
+async fn related(connection: &mut PgConnection, typed: Vec<(String, String)>) -> Result<BTreeMap<String, Vec<String>>> {
+    let found = whole(connection, typed).await?;
+    let kin = store::kin(connection, &found.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
+    let labels =
+        |table: &Whole| kin.get(&table.oid).into_iter().flatten().map(|kin| kin.table.relation.label()).collect();
+    Ok(found.iter().map(|(policy, table)| (policy.clone(), labels(table))).collect())
 }
 
 /// A table, or what it is a partition of.
+#[derive(Debug, Clone)]
 struct Whole {
     oid: u32,
     relation: Relation,
+}
+
+/// A table that shares rows with another one: above it, or the same, or a child of it.
+#[derive(Debug, Clone)]
+struct Kin {
+    table: Whole,
+    is_above: bool,
+}
+
+/// A leaf and the tables that its rows are rows of: only what is said of one of these can be asked of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Above(Vec<(u32, String)>);
+
+impl Above {
+    pub(crate) async fn of(connection: &mut PgConnection, leaf: u32) -> Result<Self> {
+        Ok(Self(store::above(connection, leaf).await?))
+    }
+
+    /// Refuses to go on where the leaf belongs to other tables by now. Asked behind a deletion nothing comes between: a table comes under
+    /// another one only when nobody is at work on it.
+    pub(crate) async fn stays(&self, connection: &mut PgConnection, leaf: u32) -> Result<()> {
+        let now = store::above(connection, leaf).await?;
+        let tables = |above: &[(u32, String)]| above.iter().map(|(oid, _)| *oid).collect::<Vec<_>>();
+        match tables(&now) == tables(&self.0) {
+            true => Ok(()),
+            false => Err(Error::refused("its rows belong to another table than when the run began")
+                .with_hint("the next run asks what that one keeps")),
+        }
+    }
+
+    /// What is kept of rows of the leaf itself.
+    pub(crate) fn held(&self, mut held: Vec<Held>) -> Vec<Held> {
+        held.retain(|held| self.0.iter().any(|(_, label)| *label == held.relation));
+        held
+    }
 }
 
 /// The tables that something was typed for; what has none is left out.
@@ -169,17 +219,21 @@ pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &
 
 /// Refuses to go on while holds in force reach into a table by a name that it does not have any more: no gate would know it.
 pub(crate) async fn none_strayed(connection: &mut PgConnection) -> Result<()> {
-    let Some(store::Strayed { policy, holds, relation, label, is_root }) = store::strayed(connection).await? else {
+    let Some(store::Strayed { policy, holds, relation, label, is_root, is_taken }) = store::strayed(connection).await?
+    else {
         return Ok(());
     };
-    let (what, hint) = match is_root {
-        true => {
-            (format!("its table {relation} is"), format!("first apply it with table = {label:?}, under its own name"))
-        }
-        false => (
-            format!("{relation}, which has rows of its subjects, is"),
-            "first apply it as well, in a file that has it".to_owned(),
+    let what = match is_root {
+        true => format!("its table {relation} is"),
+        false => format!("{relation}, which has rows of its subjects, is"),
+    };
+    let hint = match (is_root, is_taken) {
+        (true, false) => format!("first apply it with table = {label:?}, under its own name"),
+        (true, true) => format!(
+            "first apply it with table = {label:?}, under its own name; or, if its subjects are those of {relation} by now, \
+             lift its holds, apply it as it is, with --yes, and place them again"
         ),
+        (false, _) => "first apply it as well, in a file that has it".to_owned(),
     };
     let holds = plural(holds, "hold");
     Err(Error::refused(format!("policy {policy} has {holds}, and {what} {label} now")).with_hint(hint))

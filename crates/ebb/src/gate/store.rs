@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::{Held, Reach};
+use super::{Held, Kin, Reach, Whole};
 use crate::pg::{Literal, Relation};
 use crate::{Result, sql};
 
@@ -91,6 +91,7 @@ pub(super) struct Strayed {
     pub(super) relation: String,
     pub(super) label: String,
     pub(super) is_root: bool,
+    pub(super) is_taken: bool,
 }
 
 pub(super) async fn strayed(connection: &mut PgConnection) -> Result<Option<Strayed>> {
@@ -123,6 +124,24 @@ pub(super) async fn roots(connection: &mut PgConnection, tables: &[u32]) -> Resu
         (oid as u32, (root as u32, Relation::new(schema, name)))
     };
     Ok(found.into_iter().map(of).collect())
+}
+
+/// The tables that share rows with each of these.
+pub(super) async fn kin(connection: &mut PgConnection, tables: &[u32]) -> Result<HashMap<u32, Vec<Kin>>> {
+    let tables: Vec<i64> = tables.iter().map(|oid| i64::from(*oid)).collect();
+    let found = sql!("kin" as (i64, i64, String, String, bool)).bind(tables).fetch_all(connection).await?;
+    let mut kin: HashMap<u32, Vec<Kin>> = HashMap::new();
+    for (of, oid, schema, name, is_above) in found {
+        let table = Whole { oid: oid as u32, relation: Relation::new(schema, name) };
+        kin.entry(of as u32).or_default().push(Kin { table, is_above });
+    }
+    Ok(kin)
+}
+
+/// A leaf and what is above it: numbers and names.
+pub(super) async fn above(connection: &mut PgConnection, leaf: u32) -> Result<Vec<(u32, String)>> {
+    let found = sql!("above" as (i64, String)).bind(i64::from(leaf)).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(oid, label)| (oid as u32, label)).collect())
 }
 
 pub(super) async fn savepoint(connection: &mut PgConnection) -> Result<()> {

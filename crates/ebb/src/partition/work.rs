@@ -105,6 +105,7 @@ impl PartitionWork {
 
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let on = partitioned(connection, &self.policy).await?;
+        gate::follow_one(connection, &self.unit.policy, &self.policy.table).await?;
         let look = store::look(connection, &self.policy, &on).await?;
         let mut steps = VecDeque::new();
         if !self.drops_only {

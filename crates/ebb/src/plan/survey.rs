@@ -8,7 +8,7 @@ use crate::expire::due::Clock;
 use crate::expire::shape::{self, Shape};
 use crate::expire::store::{self as expire_store, Count, Target};
 use crate::expire::{self, brake};
-use crate::gate::{self, Held};
+use crate::gate::{self, Above, Held};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Leaf, Table};
 use crate::policy::Expire;
@@ -74,9 +74,17 @@ impl Survey {
     pub(crate) async fn held(&self, connection: &mut PgConnection, policy: &Expire) -> Result<Option<u64>> {
         let held = gate::look(connection, policy.name.as_str()).await?;
         let Some(first) = self.leaves.first().filter(|_| !held.is_empty()) else { return Ok(None) };
-        let counted =
-            expire_store::count_held(connection, &self.table.relation, &first.target, &held, HELD_UP_TO).await;
-        counted.map(Some).map_err(|error| gate::explain(error, &held))
+        let explain = |error| gate::explain(error, &held);
+        if self.table.partitioned {
+            let table = &self.table.relation;
+            let counted = expire_store::count_held(connection, table, &first.target, &held, HELD_UP_TO).await;
+            return counted.map(Some).map_err(explain);
+        }
+        let mut rows = 0;
+        for leaf in &self.leaves {
+            rows += count_held(connection, leaf, &held).await.map_err(explain)?;
+        }
+        Ok(Some(rows.min(HELD_UP_TO)))
     }
 
     /// The limit of the brake that a run would meet.
@@ -115,6 +123,14 @@ pub(crate) async fn survey(connection: &mut PgConnection, policy: &Expire, clock
 /// How many due rows of one leaf belong to subjects on hold; none where that cannot be said.
 pub(crate) async fn held_in(database: &Database, surveyed: &Surveyed, holds: &[Held]) -> Option<u64> {
     let mut tx = database.read().await.ok()?;
-    let leaf = &surveyed.leaf.relation;
-    expire_store::count_held(&mut tx, leaf, &surveyed.target, holds, HELD_UP_TO).await.ok()
+    count_held(&mut tx, surveyed, holds).await.ok()
+}
+
+async fn count_held(connection: &mut PgConnection, surveyed: &Surveyed, holds: &[Held]) -> Result<u64> {
+    let leaf = &surveyed.leaf;
+    let held = Above::of(connection, leaf.oid).await?.held(holds.to_vec());
+    match held.is_empty() {
+        true => Ok(0),
+        false => expire_store::count_held(connection, &leaf.relation, &surveyed.target, &held, HELD_UP_TO).await,
+    }
 }

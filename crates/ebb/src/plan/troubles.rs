@@ -31,6 +31,10 @@ pub(super) async fn troubles(
             let problem = Problem { message: moved.to_string(), fix: Some(anchor::Moved::FIX.into()), refused: true };
             found.push(Trouble { about: vec![policy.name().to_owned()], problem });
         }
+        if let Some(left) = anchor::left_behind(connection, policy).await? {
+            let problem = Problem { message: left.to_string(), fix: Some(left.fix()), refused: true };
+            found.push(Trouble { about: vec![policy.name().to_owned()], problem });
+        }
     }
     for below in retain::below_floors(connection, followed, installed).await? {
         let problem = Problem { message: below.to_string(), fix: Some(below.fix()), refused: false };

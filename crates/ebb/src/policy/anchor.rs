@@ -1,6 +1,7 @@
 //! What policies were about when somebody applied them: a table and its columns by their numbers, which no other name changes.
 //! Invariants: only a change that somebody asked for moves an anchor; a number counts in the database that gave it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use sqlx::PgConnection;
@@ -9,7 +10,7 @@ use super::{Kind, Policy, RetainForm};
 use crate::pg::{Relation, catalog};
 use crate::{Error, Result, sql};
 
-/// The tables that policies were about, by the names these have now. None, where there is no schema yet.
+/// The tables and columns that policies were about, by the names these have now. None, where there is no schema yet.
 #[derive(Debug, Default)]
 pub(crate) struct Anchors(Vec<Anchor>);
 
@@ -21,6 +22,9 @@ struct Anchor {
     typed: String,
     schema: String,
     name: String,
+    /// What its columns are called now, by the names they had; none for one that is gone.
+    #[sqlx(json)]
+    columns: HashMap<String, Option<String>>,
 }
 
 impl Anchors {
@@ -30,9 +34,20 @@ impl Anchors {
 
     /// The table that a policy was about when it was applied with this name of it.
     pub(crate) fn table(&self, kind: Kind, policy: &str, typed: &str) -> Option<Relation> {
+        self.of(kind, policy, typed).map(|anchor| Relation::new(&anchor.schema, &anchor.name))
+    }
+
+    /// What a column of that table is called now, where the policy went by it: none, if it is gone.
+    pub(crate) fn column(&self, kind: Kind, policy: &str, typed: &str, column: &str) -> Option<Option<&str>> {
+        let columns = &self.of(kind, policy, typed)?.columns;
+        let now = columns.get(column).or_else(|| columns.get(&column.to_lowercase()))?;
+        Some(now.as_deref())
+    }
+
+    fn of(&self, kind: Kind, policy: &str, typed: &str) -> Option<&Anchor> {
         let named =
             |anchor: &&Anchor| (anchor.kind, anchor.policy.as_str(), anchor.typed.as_str()) == (kind, policy, typed);
-        self.0.iter().find(named).map(|anchor| Relation::new(&anchor.schema, &anchor.name))
+        self.0.iter().find(named)
     }
 }
 
@@ -66,6 +81,37 @@ impl fmt::Display for Moved {
             Some(now) => write!(f, "called {now} now"),
             None => f.write_str("gone"),
         }
+    }
+}
+
+/// A table that a policy was about when it was applied, and that lost its name to another one.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    /// What it is called now, and which one has its name.
+    pub(crate) now: String,
+    pub(crate) table: String,
+}
+
+impl Left {
+    /// What helps.
+    pub(crate) fn fix(&self) -> String {
+        let Self { now, table } = self;
+        format!("say table = {now:?} where that one was meant; or, if it is {table} by now, say --yes to `ebb apply`")
+    }
+
+    /// The refusal of whoever has not agreed to it.
+    pub(crate) fn refusal(&self, policy: &str) -> Error {
+        Error::refused(format!("policy {policy}: {self}")).with_hint(self.fix())
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, table } = self;
+        write!(
+            f,
+            "{table} is another table than when the policy was applied: that one is called {now} now, and its rows would be left behind"
+        )
     }
 }
 
@@ -117,6 +163,29 @@ pub(crate) async fn moved(connection: &mut PgConnection, policy: &Policy) -> Res
     columns.retain(|(column, _)| names.iter().any(|name| name == column || name.to_lowercase() == *column));
     let moved = Moved { table: table.relation.label(), columns };
     Ok(Some(moved).filter(|moved| !moved.columns.is_empty()))
+}
+
+/// The table that a policy would leave behind because another one has its name.
+pub(crate) async fn left_behind(connection: &mut PgConnection, policy: &Policy) -> Result<Option<Left>> {
+    match about(policy) {
+        Some((typed, _)) => named_anew(connection, (policy.kind(), policy.name()), typed).await,
+        None => Ok(None),
+    }
+}
+
+/// The same for one that is known by its name.
+pub(crate) async fn named_anew(
+    connection: &mut PgConnection,
+    (kind, policy): (Kind, &str),
+    typed: &str,
+) -> Result<Option<Left>> {
+    let table = match catalog::table(connection, typed).await {
+        Err(error) if error.is_config() => return Ok(None),
+        table => table?,
+    };
+    let query = sql!("left_behind" scalar String).bind(kind.as_str()).bind(policy).bind(i64::from(table.oid));
+    let now = query.fetch_optional(connection).await?;
+    Ok(now.map(|now| Left { now, table: table.relation.label() }))
 }
 
 /// Whether the column that a policy is to go by is the one that had another name when it was applied.

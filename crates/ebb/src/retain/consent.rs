@@ -10,7 +10,7 @@ use super::floor::{self, Below, Sweep, counted_from};
 use super::keeper::Surroundings;
 use super::store::{DueIf, rows};
 use super::{as_expire, compile, store};
-use crate::policy::anchor::{self, Anchors};
+use crate::policy::anchor::{self, Anchors, Left};
 use crate::policy::{Kind, Policy, Retain, Stored, Subjects, Term, Undeliverable, Wanted};
 use crate::words::plural;
 use crate::{Error, Result, plan, policy};
@@ -402,6 +402,12 @@ impl Asked<'_> {
         if let Some(moved) = moved.as_ref().filter(|_| !self.consent.confirmed) {
             return Err(moved.refusal(wanted.name()));
         }
+        if let Some(left) = anchor::left_behind(connection, wanted).await?.filter(|_| wanted.enabled()) {
+            keeps_subjects(connection, wanted.name(), &left).await?;
+            if !self.consent.confirmed {
+                return Err(left.refusal(wanted.name()));
+            }
+        }
         let Policy::Retain(wanted) = wanted else { return Ok(None) };
         let stored = stored(connection).await?;
         let named = stored.iter().find(|stored| stored.name == wanted.name.as_str());
@@ -420,8 +426,10 @@ impl Asked<'_> {
             }
             // A new name over a table whose policy goes: its floor is still the table's.
             None => {
+                let anchors = Anchors::read(connection).await?;
                 for gone in replaced(connection, &stored, wanted, all).await? {
-                    let same_column = counted_from(&gone.policy).0 == counted_from(wanted).0;
+                    let column = (wanted.table.as_str(), counted_from(wanted).0);
+                    let same_column = floor::is_counted_from(connection, &anchors, &gone.policy, column).await?;
                     self.covers_floor(connection, &gone.policy, wanted, same_column).await?;
                 }
             }
@@ -431,7 +439,7 @@ impl Asked<'_> {
         Ok(due)
     }
 
-    /// Rows that another policy promises to keep go below its floor only for a reason. What was so before was agreed to.
+    /// Rows that another policy promises to keep go below its floor only for a reason. What one was given for stays agreed to.
     async fn covers_others(
         &self,
         connection: &mut PgConnection,
@@ -446,16 +454,17 @@ impl Asked<'_> {
         let known = if wanted.kind() == Kind::Retain && is_new { &[] } else { &stored[..] };
         let anchors = Anchors::read(connection).await?;
         for keeper in floor::keepers(&current, known) {
-            if sweep.stands(&keeper, &stored) {
+            let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
+            let stands = sweep.stands(&keeper, &stored);
+            let Below { policy, table, keeper, floor, .. } = &below;
+            // What nobody was asked about was no matter then: their tables have come to share rows since.
+            if stands && store::floor_agreed(connection, policy, table, keeper).await? {
                 continue;
             }
-            let Some(below) = floor::below(connection, &anchors, &sweep, &keeper).await? else { continue };
-            let Below { policy, keeper, floor, .. } = &below;
             self.justified(connection, below.to_string(), keeper, Some(&below.fix())).await?;
             let mut entry = crate::audit::Entry::new("floor", self.by);
             entry.policy = Some(policy.clone());
-            entry.details =
-                serde_json::json!({ "from": floor.to_string(), "of": keeper, "reason": self.consent.reason });
+            entry.details = serde_json::json!({ "from": floor.to_string(), "of": keeper, "table": table, "reason": self.consent.reason });
             entry.insert(connection).await?;
         }
         Ok(())
@@ -522,6 +531,21 @@ impl Asked<'_> {
         entry.insert(connection).await?;
         Ok(())
     }
+}
+
+/// Refuses another table under the same name while deletions are open: they and holds are about subjects of the one before.
+async fn keeps_subjects(connection: &mut PgConnection, policy: &str, left: &Left) -> Result<()> {
+    if !store::any_open(connection, policy).await? {
+        return Ok(());
+    }
+    let Left { now, table } = left;
+    Err(Error::refused(format!(
+        "policy {policy} has open deletions or holds of subjects of {now}, and cannot be about {table} from now on"
+    ))
+    .with_hint(format!(
+        "say table = {now:?}, and give the policy over {table} another name; or, if its subjects are those of {table} now, end what is \
+         open first (ebb show {policy} lists it), apply this with --yes, and place holds again"
+    )))
 }
 
 /// Refuses another soft-delete column while deletions are open.

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::store;
 use crate::Result;
 use crate::pg::{Ident, catalog, expression};
-use crate::policy::anchor::Anchors;
+use crate::policy::anchor::{self, Anchors};
 use crate::policy::{Action, EpochUnit, Expired, Kind, Policy, Retain, RetainForm, Stored, Term};
 
 /// A policy that takes rows by their time.
@@ -68,7 +68,7 @@ impl Sweep {
         }
     }
 
-    /// Whether what is wanted is no worse for a floor than what is stored: that was agreed to.
+    /// Whether what is wanted is no worse for a floor than what is stored.
     pub(super) fn stands(&self, keeper: &Retain, stored: &[Stored]) -> bool {
         let named = |kind: Kind, name: &str| stored.iter().find(|stored| stored.kind == kind && stored.name == name);
         let before =
@@ -172,7 +172,7 @@ pub(super) fn keepers(current: &[Policy], stored: &[Stored]) -> Vec<Retain> {
 #[derive(Debug, Clone)]
 pub(crate) struct Below {
     pub(crate) policy: String,
-    table: String,
+    pub(super) table: String,
     pub(crate) keeper: String,
     pub(super) floor: Term,
     /// The `where` with which it would leave them alone, where one does.
@@ -197,6 +197,29 @@ impl std::fmt::Display for Below {
     }
 }
 
+/// Whether a column of a table is the one that a floor is counted from, whatever that is called by now.
+pub(super) async fn is_counted_from(
+    connection: &mut PgConnection,
+    anchors: &Anchors,
+    keeper: &Retain,
+    (table, column): (&str, &str),
+) -> Result<bool> {
+    let typed = counted_from(keeper).0;
+    match anchors.column(Kind::Retain, keeper.name.as_str(), &keeper.table, typed) {
+        None => Ok(typed == column),
+        Some(None) => Ok(false),
+        Some(Some(now)) if now == column => Ok(true),
+        Some(Some(now)) => {
+            let table = match catalog::table(connection, table).await {
+                Err(error) if error.is_config() => return Ok(false),
+                table => table?,
+            };
+            let found = catalog::column(connection, &table.relation, table.oid, column).await;
+            Ok(found.is_ok_and(|found| found.name.as_str() == now))
+        }
+    }
+}
+
 /// Whether a sweep does not keep the floor of a policy over its rows.
 pub(super) async fn below(
     connection: &mut PgConnection,
@@ -208,7 +231,9 @@ pub(super) async fn below(
     let Some(floor) = keeper.floor.filter(|_| (sweep.kind, sweep.name.as_str()) != (Kind::Retain, name)) else {
         return Ok(None);
     };
-    let keeps = counted_from(keeper) == (sweep.column.as_str(), sweep.unit) && sweep.term.never_shorter(&floor);
+    let keeps = sweep.term.never_shorter(&floor)
+        && counted_from(keeper).1 == sweep.unit
+        && is_counted_from(connection, anchors, keeper, (&sweep.table, &sweep.column)).await?;
     if keeps || !share_rows(connection, anchors, keeper, (&sweep.table, sweep.filter.as_deref())).await? {
         return Ok(None);
     }
@@ -255,7 +280,8 @@ pub(super) async fn leaves_behind(
     wanted: &Retain,
 ) -> Result<bool> {
     if are_about_the_same(before, wanted) {
-        return Ok(false);
+        let policy = (Kind::Retain, before.name.as_str());
+        return Ok(anchor::named_anew(connection, policy, &before.table).await?.is_some());
     }
     let then = catalog::table(connection, &wanted.table).await?;
     for now in tables_of(connection, anchors, before).await? {

@@ -163,6 +163,10 @@ async fn would(
 /// The hold on a subject.
 pub async fn held(connection: &mut PgConnection, policy: &str, id: &str) -> Result<Option<Hold>> {
     known(connection, policy).await?;
+    // As it was typed without a look at the table, which may be called otherwise by now.
+    if let Some(hold) = store::hold_of(connection, policy, id).await? {
+        return Ok(Some(hold));
+    }
     // Without a lock: whoever places or lifts a hold locks the deletion first.
     let id = named(connection, policy, id).await?;
     store::hold_of(connection, policy, &id).await

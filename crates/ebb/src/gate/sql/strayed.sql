@@ -1,7 +1,8 @@
 -- A table that holds in force reach into and that is called otherwise by now, unless a policy that was applied since knows it: whose holds,
--- how many, the table's name then and now, and whether it is that of the subjects themselves. What is a partition of the one that has its
+-- how many, the table's name then and now, whether it is that of the subjects themselves, and whether another one has the name. What is a partition of the one that has its
 -- name now was adopted. Index: reach_pkey, hold_active. Read only.
-SELECT r.policy, h.holds, r.relation, now.label, COALESCE(p.relation = r.relation, false) AS is_root
+SELECT r.policy, h.holds, r.relation, now.label, COALESCE(p.relation = r.relation, false) AS is_root,
+       ebb.table_named(r.relation) IS NOT NULL AS is_taken
 FROM ebb.reach r
 JOIN pg_catalog.pg_class c ON c.oid = r.relid
 LEFT JOIN ebb.retain p ON p.policy = r.policy

@@ -14,9 +14,9 @@ mod written;
 
 pub(crate) use graph::{KeyRow, TableRow, graph_aside, graph_keys, graph_leaves, graph_tables, overlap, partition_of};
 pub(crate) use policies::{
-    DueIf, PutRetain, any_open, approve_tree, approved, due_again, due_among, due_if, due_sooner, floor_history,
-    installed, override_history, overrides, policies_of_one_table, put_override, put_retain, remove_override,
-    renew_due, renewed, renews, subject_policies,
+    DueIf, PutRetain, any_open, approve_tree, approved, due_again, due_among, due_if, due_sooner, floor_agreed,
+    floor_history, installed, override_history, overrides, policies_of_one_table, put_override, put_retain,
+    remove_override, renew_due, renewed, renews, subject_policies,
 };
 pub use policies::{Override, is_admin};
 pub(crate) use report::{

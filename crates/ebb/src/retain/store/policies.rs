@@ -148,6 +148,16 @@ pub(crate) async fn any_open(connection: &mut PgConnection, policy: &str) -> Res
     Ok(sql!("any_open" scalar bool).bind(policy).fetch_one(connection).await?)
 }
 
+/// Whether it is on record that somebody agreed to what a policy takes of a table in spite of the floor of another one.
+pub(crate) async fn floor_agreed(
+    connection: &mut PgConnection,
+    policy: &str,
+    table: &str,
+    keeper: &str,
+) -> Result<bool> {
+    Ok(sql!("floor_agreed" scalar bool).bind(policy).bind(table).bind(keeper).fetch_one(connection).await?)
+}
+
 /// A table whose subjects have several policies.
 pub(crate) async fn policies_of_one_table(connection: &mut PgConnection) -> Result<Option<(String, Vec<String>)>> {
     Ok(sql!("policies_of_one_table" as (String, Vec<String>)).fetch_optional(connection).await?)

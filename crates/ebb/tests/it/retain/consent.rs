@@ -289,3 +289,26 @@ async fn a_policy_that_observed_lets_nobody_go_unseen() {
     let refused = ebb.try_apply(by_age).await.unwrap_err();
     assert!(refused.to_string().contains("1 more row would be due at once"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_floor_is_asked_about_when_its_table_comes_to_share_rows_with_a_swept_one() {
+    let ebb = Ebb::with(
+        "CREATE TABLE pay (id bigint, paid timestamptz NOT NULL) PARTITION BY RANGE (paid);
+         CREATE TABLE pay_old (id bigint, paid timestamptz NOT NULL)",
+    )
+    .await;
+    let keeps = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    let both = format!(
+        "{keeps}\n[[expire]]\nname = \"stage\"\ntable = \"public.pay_old\"\ncolumn = \"paid\"\nolder_than = \"1y\"\n"
+    );
+    ebb.apply(&both).await;
+    ebb.apply(&both).await;
+    ebb.db.execute("ALTER TABLE pay ATTACH PARTITION pay_old FOR VALUES FROM ('2000-01-01Z') TO ('2020-01-01Z')").await;
+    let refused = ebb.try_apply(&both).await.unwrap_err();
+    let says = "policy stage takes rows of public.pay_old that policy pay keeps: its floor 10y would not hold";
+    assert!(refused.to_string().contains(says), "{refused}");
+    let because = Consent { confirmed: true, reason: Some("the archive has them".into()) };
+    ebb.engine.apply_with(&wanted(&both).unwrap(), false, "test", &because).await.unwrap();
+    // That reason is on record.
+    ebb.apply(&both).await;
+}

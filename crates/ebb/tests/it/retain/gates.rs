@@ -408,3 +408,76 @@ async fn doctor_knows_the_tables_that_a_sweep_reads_while_somebody_is_on_hold() 
     ebb.db.execute(&format!("GRANT SELECT ON orders TO {clerk}")).await;
     assert!(!lacking("items").await.contains("orders"));
 }
+
+#[tokio::test]
+async fn a_hold_binds_a_sweep_over_what_its_table_inherits_from() {
+    let ebb = Ebb::with(
+        "CREATE TABLE base (id bigint, at timestamptz DEFAULT now() - interval '1 day');
+         CREATE TABLE users (user_id bigint PRIMARY KEY, deleted_at timestamptz) INHERITS (base);
+         CREATE TABLE robots () INHERITS (base);
+         INSERT INTO base VALUES (1); INSERT INTO robots VALUES (1); INSERT INTO users (id, user_id) VALUES (1, 1), (2, 2)",
+    )
+    .await;
+    // It observes while it is applied beside the subjects, whose grace it would not know of.
+    let looks = users("") + "\n" + &sweep("base", "base", "mode = \"observe\"");
+    ebb.apply(&looks).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    let plan = ebb.engine.plan(&wanted(&looks).unwrap()).await.unwrap();
+    let base = plan.policies.iter().find(|plan| plan.policy == "base").unwrap();
+    assert_eq!((base.due_rows, base.held_rows), (Some(4), Some(1)));
+    // The policy of subjects goes from the file: its holds stay in force.
+    ebb.apply(&sweep("base", "base", "")).await;
+    ebb.once("base").await;
+    assert_eq!(ebb.list("id", "base").await, "1");
+    assert_eq!(ebb.list("user_id", "users").await, "1");
+}
+
+/// Users with posts by year, and a table of older posts that has its own policy and is no part of them yet.
+async fn old_posts(rows: &str, more: &str) -> Ebb {
+    let ebb = Ebb::with(&format!(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE posts (user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE posts_new PARTITION OF posts FOR VALUES FROM ('2020-01-01Z') TO ('2100-01-01Z');
+         CREATE TABLE posts_old (user_id bigint NOT NULL, at timestamptz NOT NULL);
+         CREATE INDEX ON posts (user_id); CREATE INDEX ON posts_old (user_id);
+         INSERT INTO users SELECT generate_series(1, 40);
+         INSERT INTO posts_old {rows}",
+    ))
+    .await;
+    ebb.apply(&(users("") + "\n" + &sweep("old", "posts_old", more))).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb
+}
+
+const ATTACH: &str = "ALTER TABLE posts ATTACH PARTITION posts_old FOR VALUES FROM ('2000-01-01Z') TO ('2020-01-01Z')";
+
+#[tokio::test]
+async fn a_hold_binds_the_next_run_over_a_table_that_came_to_be_part_of_its_tree() {
+    let ebb = old_posts("VALUES (3, '2010-01-01Z')", "every = \"1s\"").await;
+    let node = ebb.start(&["old"]);
+    ebb.until("NOT EXISTS (SELECT FROM posts_old)").await;
+    ebb.until("NOT EXISTS (SELECT FROM ebb.run WHERE status = 'running')").await;
+    ebb.db.execute(&format!("{ATTACH}; INSERT INTO posts_old VALUES (1, '2010-01-01Z'), (2, '2010-01-01Z')")).await;
+    ebb.until("NOT EXISTS (SELECT FROM posts_old WHERE user_id = 2)").await;
+    node.stop().await;
+    assert_eq!(ebb.list("user_id", "posts_old").await, "1");
+}
+
+#[tokio::test]
+async fn a_run_that_is_under_way_ends_where_its_table_comes_to_be_part_of_another() {
+    // In the order in which they go: the subject on hold is the last.
+    let ebb = old_posts(
+        "SELECT 41 - n, '2010-01-01Z' FROM generate_series(1, 40) n",
+        "every = \"1s\"\nbatch = { rows = 1, pause = \"50ms\" }",
+    )
+    .await;
+    let node = ebb.start(&["old"]);
+    ebb.until("(SELECT count(*) FROM posts_old) < 40").await;
+    ebb.db.execute(ATTACH).await;
+    ebb.until("EXISTS (SELECT FROM ebb.run WHERE error LIKE '%belong to another table than when the run began%')")
+        .await;
+    ebb.until("(SELECT count(*) FROM posts_old) = 1").await;
+    node.stop().await;
+    run_once(&ebb.engine, &["old"]).await.unwrap();
+    assert_eq!(ebb.list("user_id", "posts_old").await, "1");
+}

@@ -92,3 +92,46 @@ async fn a_partition_of_subjects_is_not_dropped_but_the_next_one_is_made() {
     let ahead = "SELECT count(*) > 1 FROM pg_inherits WHERE inhparent = 'users'::regclass";
     assert!(ebb.db.scalar::<bool>(ahead).await, "what rows will need is there");
 }
+
+#[tokio::test]
+async fn so_is_a_sweep_over_what_the_table_of_subjects_inherits_from() {
+    for (columns, of_users, hint) in [
+        ("id bigint, at timestamptz", ", deleted_at timestamptz", "ALTER TABLE … NO INHERIT"),
+        ("id bigint, at timestamptz, deleted_at timestamptz", "", "where = \"\\\"deleted_at\\\" IS NULL\""),
+    ] {
+        let ebb = Ebb::with(&format!(
+            "CREATE TABLE base ({columns});
+             CREATE TABLE users (user_id bigint PRIMARY KEY{of_users}) INHERITS (base);
+             INSERT INTO users (id, at, user_id, deleted_at)
+             SELECT n, now() - interval '1 day', n, CASE n WHEN 1 THEN now() END FROM generate_series(1, 2) n",
+        ))
+        .await;
+        let over_base =
+            "\n[[expire]]\nname = \"base\"\ntable = \"public.base\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+        let both = users("") + over_base;
+        let refused = ebb.try_apply(&both).await.unwrap_err();
+        assert!(refused.to_string().contains(SAYS), "{refused}");
+        let fix = refused.hint().unwrap_or_default().to_owned();
+        assert!(fix.contains(hint), "{fix}");
+        if of_users.is_empty() {
+            ebb.apply(&(both + "where = \"deleted_at IS NULL\"\n")).await;
+            ebb.once("base").await;
+            assert_eq!(ebb.list("id", "base").await, "1");
+        }
+    }
+    // A run asks again: the table may have come below since.
+    let ebb = Ebb::with(
+        "CREATE TABLE base (id bigint, at timestamptz);
+         CREATE TABLE users (id bigint, at timestamptz, user_id bigint PRIMARY KEY, deleted_at timestamptz);
+         INSERT INTO users VALUES (1, now() - interval '1 day', 1, now())",
+    )
+    .await;
+    let over_base =
+        "\n[[expire]]\nname = \"base\"\ntable = \"public.base\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    ebb.apply(&(users("") + over_base)).await;
+    ebb.db.execute("ALTER TABLE users INHERIT base").await;
+    ebb.once("base").await;
+    let stopped: String = ebb.db.scalar("SELECT stopped FROM ebb.policy WHERE name = 'base'").await;
+    assert!(stopped.contains(SAYS), "{stopped}");
+    assert_eq!(ebb.list("id", "users").await, "1");
+}

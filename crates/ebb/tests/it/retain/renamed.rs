@@ -236,3 +236,138 @@ async fn a_column_is_followed_to_its_other_name_with_its_floor_and_open_deletion
     ebb.once("users").await;
     assert_eq!((ebb.state("3").await.as_str(), ebb.erased().await.0), ("none", 1));
 }
+
+/// A table that gets another name, and a new one of the same columns that takes its name.
+fn rotate(table: &str, aside: &str) -> String {
+    format!("BEGIN; ALTER TABLE {table} RENAME TO {aside}; CREATE TABLE {table} (LIKE {aside} INCLUDING ALL); COMMIT")
+}
+
+#[tokio::test]
+async fn a_policy_does_not_move_to_a_table_that_took_the_name_of_its_own() {
+    let ebb = Ebb::with("CREATE TABLE pay (id bigint PRIMARY KEY, paid timestamptz)").await;
+    let keys = "name = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\n";
+    let (floor, sweep) = (format!("[[retain]]\n{keys}floor = \"10y\"\n"), format!("[[expire]]\n{keys}"));
+    let says = "public.pay is another table than when the policy was applied: that one is called public.pay_hist now, and its rows would be left behind";
+    for config in [&floor, &sweep] {
+        let ebb = Ebb::with("CREATE TABLE pay (id bigint PRIMARY KEY, paid timestamptz)").await;
+        ebb.apply(config).await;
+        ebb.db.execute(&rotate("pay", "pay_hist")).await;
+        let plan = ebb.engine.plan(&wanted(config).unwrap()).await.unwrap();
+        let problems = plan.policies.iter().flat_map(|plan| &plan.problems);
+        assert!(problems.into_iter().any(|problem| problem.refused && problem.message == says), "{plan:?}");
+        let refused = ebb.try_apply(config).await.unwrap_err();
+        assert_eq!(refused.to_string(), format!("policy pay: {says}"));
+        assert!(refused.hint().unwrap().contains("table = \"public.pay_hist\""), "{refused:?}");
+    }
+    // Where there is a floor, its rows are left behind only for a reason.
+    ebb.apply(&floor).await;
+    ebb.db.execute(&rotate("pay", "pay_hist")).await;
+    let (said, _) = ebb.refusal(&floor, None).await;
+    assert!(said.contains("the floor 10y of policy pay would not hold any more for rows that it keeps"), "{said}");
+    let hist = "[[expire]]\nname = \"hist\"\ntable = \"public.pay_hist\"\ncolumn = \"paid\"\nolder_than = \"1y\"\n";
+    let (said, _) = ebb.refusal(&format!("{floor}\n{hist}"), None).await;
+    assert!(said.contains("its floor 10y would not hold") || said.contains("for rows that it keeps"), "{said}");
+    ebb.agreed(&floor, Some("the old ones are in the archive")).await.unwrap();
+    ebb.apply(&floor).await;
+}
+
+#[tokio::test]
+async fn nor_does_it_say_a_word_where_the_table_went_below_the_new_one() {
+    let ebb = Ebb::with("CREATE TABLE pay (id bigint, paid timestamptz)").await;
+    let config = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    ebb.apply(config).await;
+    ebb.db
+        .execute(
+            "BEGIN; ALTER TABLE pay RENAME TO pay_first; CREATE TABLE pay (LIKE pay_first) PARTITION BY RANGE (paid);
+             ALTER TABLE pay ATTACH PARTITION pay_first FOR VALUES FROM ('2000-01-01Z') TO ('2100-01-01Z'); COMMIT",
+        )
+        .await;
+    ebb.apply(config).await;
+}
+
+#[tokio::test]
+async fn a_hold_stays_with_the_subjects_of_a_table_whose_name_another_one_took() {
+    let ebb =
+        Ebb::with("CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); INSERT INTO users VALUES (1)")
+            .await;
+    ebb.apply(&users("")).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.db.execute(&rotate("users", "users_old")).await;
+    let (said, hint) = ebb.refusal(&users(""), Some("rotated")).await;
+    assert_eq!(
+        said,
+        "policy users has open deletions or holds of subjects of public.users_old, and cannot be about public.users from now on"
+    );
+    assert!(hint.contains("table = \"public.users_old\"") && hint.contains("--yes"), "{hint}");
+    ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
+    ebb.agreed(&users(""), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_floor_that_left_its_file_or_gets_another_name_counts_from_the_column_too() {
+    let config = "[[retain]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\nfloor = \"10y\"\n";
+    let swapped = async || {
+        let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz)").await;
+        ebb.apply(config).await;
+        let swap = "BEGIN; ALTER TABLE pay RENAME paid TO x; ALTER TABLE pay RENAME made TO paid; ALTER TABLE pay RENAME x TO made; COMMIT";
+        ebb.db.execute(swap).await;
+        ebb
+    };
+    let sweep = |column: &str| {
+        format!("[[expire]]\nname = \"old\"\ntable = \"public.pay\"\ncolumn = \"{column}\"\nolder_than = \"10y\"\n")
+    };
+    let ebb = swapped().await;
+    ebb.agreed("", None).await.unwrap();
+    let (said, hint) = ebb.refusal(&sweep("paid"), None).await;
+    assert!(said.contains("its floor 10y would not hold") && hint.contains("--reason"), "{said}");
+    ebb.agreed(&sweep("made"), None).await.unwrap();
+
+    let ebb = swapped().await;
+    let renamed = config.replace("name = \"pay\"", "name = \"wages\"");
+    let (said, hint) = ebb.refusal(&renamed, None).await;
+    assert!(said.contains("the floor 10y of policy pay would count from another time"), "{said}");
+    assert!(hint.contains("--reason"), "{hint}");
+    ebb.agreed(&renamed.replace("\"paid\"", "\"made\""), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_told_of_where_two_tables_swapped_names_and_can_be_lifted() {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz); CREATE TABLE users_new (LIKE users INCLUDING ALL);
+         CREATE TABLE logs (at timestamptz); INSERT INTO users VALUES (1); INSERT INTO users_new VALUES (1)",
+    )
+    .await;
+    let sweep =
+        "\n[[expire]]\nname = \"logs\"\ntable = \"public.logs\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    ebb.apply(&(users("") + sweep)).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.db.execute("ALTER TABLE users RENAME TO users_old; ALTER TABLE users_new RENAME TO users").await;
+    let (said, hint) = ebb.refusal(sweep, None).await;
+    assert_eq!(said, "policy users has 1 hold, and its table public.users is public.users_old now");
+    assert!(
+        hint.contains("table = \"public.users_old\"") && hint.contains("lift its holds, apply it as it is"),
+        "{hint}"
+    );
+    ebb.db.execute("SELECT ebb.lift_hold('users', '1')").await;
+    ebb.agreed(&(users("") + sweep), None).await.unwrap();
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    ebb.agreed(sweep, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_lifted_where_its_policy_left_and_its_table_is_called_otherwise() {
+    let ebb = Ebb::shop("").await;
+    ebb.db.execute("SELECT ebb.place_hold('users', n::text, 'court') FROM generate_series(3, 4) n").await;
+    ebb.apply("").await;
+    ebb.db.execute("ALTER TABLE users RENAME TO members").await;
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let hold = ebb::retain::held(&mut tx, "users", "3").await.unwrap();
+    assert_eq!(hold.map(|hold| hold.reason).as_deref(), Some("court"));
+    ebb::retain::release(&mut tx, "users", "3", "test").await.unwrap();
+    ebb::retain::commit(tx).await.unwrap();
+    assert_eq!(ebb.list("subject_id", "ebb.hold WHERE lifted_at IS NULL").await, "4");
+    // Who is not on hold by this id cannot be told to be somebody else.
+    let mut tx = ebb.engine.database().read().await.unwrap();
+    let unknown = ebb::retain::release(&mut tx, "users", "04", "test").await.unwrap_err();
+    assert!(unknown.to_string().contains("the table is not what policy users says"), "{unknown}");
+}
