@@ -83,6 +83,7 @@ const MIGRATIONS: &[Migration] = migrations![
     55 "0055_holds",
     56 "0056_anchor",
     57 "0057_taken_back",
+    58 "0058_moved",
 ];
 
 /// Applied again after every migration: grants are a state, not a step.

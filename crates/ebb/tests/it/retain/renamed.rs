@@ -3,7 +3,7 @@
 use ebb::retain::{Consent, OverrideChange, TenantTerms, set_override};
 
 use super::{SHOP, users};
-use crate::harness::{Ebb, run_once, wanted};
+use crate::harness::{Ebb, execute, run_once, wanted};
 
 const RENAMES: [(&str, &str); 2] = [
     ("ALTER TABLE users RENAME TO members", "public.members"),
@@ -35,6 +35,28 @@ impl Ebb {
     async fn why_stopped(&self, policy: &str) -> String {
         self.db.scalar(&format!("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = '{policy}'")).await
     }
+
+    /// Changes a table while a run's batch has its fence behind it and has not locked the table yet; the run has ended by then.
+    async fn change_inside_a_batch(&self, (policy, chore): (&str, &str), change: &str) {
+        let runs = format!("FROM ebb.run WHERE policy = '{policy}' AND chore = '{chore}'");
+        let before: i64 = self.db.scalar(&format!("SELECT count(*) {runs}")).await;
+        let mut other = self.client().await;
+        execute(&mut other, &format!("BEGIN; SELECT FROM ebb.gate WHERE policy = '{policy}' FOR UPDATE")).await;
+        let node = self.start(&[policy]);
+        self.until("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%ebb.gate%' AND pid <> pg_backend_pid())").await;
+        self.db.execute(change).await;
+        execute(&mut other, "COMMIT").await;
+        self.until(&format!("SELECT count(*) > {before} AND bool_and(finished_at IS NOT NULL) {runs}")).await;
+        node.stop().await;
+    }
+}
+
+/// Two columns of a table take each other's names.
+fn swap(table: &str, one: &str, other: &str) -> String {
+    format!(
+        "BEGIN; ALTER TABLE {table} RENAME {one} TO x; ALTER TABLE {table} RENAME {other} TO {one};
+         ALTER TABLE {table} RENAME x TO {other}; COMMIT"
+    )
 }
 
 #[tokio::test]
@@ -223,6 +245,23 @@ async fn so_does_a_run_that_is_under_way() {
     node.stop().await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM t WHERE id > 20").await, 20);
     assert!(ebb.db.scalar::<i64>("SELECT count(*) FROM t").await > 20, "the run ended by it");
+}
+
+#[tokio::test]
+async fn and_a_batch_that_had_not_locked_the_table_yet() {
+    for more in ["", "batch = { rows = 5, pause = \"1ms\" }"] {
+        let ebb = Ebb::with(
+            "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, born timestamptz DEFAULT now() - interval '1 year');
+             INSERT INTO t SELECT n, CASE WHEN n <= 20 THEN now() - interval '1 day' END FROM generate_series(1, 40) n",
+        )
+        .await;
+        ebb.policy(more).await;
+        ebb.change_inside_a_batch(("t", "expire"), &swap("t", "at", "born")).await;
+        assert_eq!((ebb.db.scalar::<i64>("SELECT count(*) FROM t").await, ebb.audited().await), (40, 0), "{more}");
+        run_once(&ebb.engine, &["t"]).await.unwrap();
+        let why = ebb.why_stopped("t").await;
+        assert!(why.contains("column at of public.t is another one"), "{why}");
+    }
 }
 
 #[tokio::test]
