@@ -265,6 +265,41 @@ async fn and_a_batch_that_had_not_locked_the_table_yet() {
 }
 
 #[tokio::test]
+async fn no_subject_goes_while_a_floor_below_it_counts_from_another_column() {
+    let orders = "[[retain]]\nname = \"orders\"\ntable = \"orders\"\ncolumn = \"closed_at\"\nolder_than = \"10y\"\nfloor = \"10y\"\nbrake = { share = \"off\" }\n";
+    let config = users("") + "\n" + orders;
+    for inside_a_batch in [false, true] {
+        let ebb = Ebb::with(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+             CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE,
+                 closed_at timestamptz DEFAULT now(), made_at timestamptz DEFAULT now() - interval '20 years');
+             CREATE INDEX ON orders (user_id); INSERT INTO users VALUES (1); INSERT INTO orders VALUES (1, 1)",
+        )
+        .await;
+        ebb.apply(&config).await;
+        ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+        ebb.db.advance("91 days").await;
+        let swap = swap("orders", "closed_at", "made_at");
+        match inside_a_batch {
+            true => ebb.change_inside_a_batch(("users", "erase"), &swap).await,
+            false => ebb.db.execute(&swap).await,
+        }
+        run_once(&ebb.engine, &["users"]).await.unwrap();
+        assert_eq!((ebb.list("id", "users").await, ebb.list("id", "orders").await), ("1".into(), "1".into()));
+        let says = "policy orders keeps rows of its subjects: column closed_at of public.orders is another one";
+        let why = ebb.why_stopped("users").await;
+        assert!(why.contains(says), "{why}");
+        let doctor = ebb.engine.doctor(&super::told::questions(&config)).await.unwrap();
+        assert!(doctor.findings.iter().any(|found| found.evidence.contains(says)), "{:?}", doctor.findings);
+        // With the columns back in place it goes, and the order stays.
+        ebb.db.execute(&swap).await;
+        ebb.apply(&config).await;
+        ebb.once("users").await;
+        assert_eq!((ebb.list("id", "users").await, ebb.list("id", "orders").await), ("".into(), "1".into()));
+    }
+}
+
+#[tokio::test]
 async fn a_column_is_followed_to_its_other_name_with_its_floor_and_open_deletions() {
     let ebb = Ebb::shop("floor = \"40d\"").await;
     ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
