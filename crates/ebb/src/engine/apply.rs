@@ -232,8 +232,8 @@ impl Engine {
         let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
         if changed.enabled() {
             gate::none_strayed(&mut tx).await?;
-            anchor::put(&mut tx, &changed).await?;
         }
+        anchor::put(&mut tx, &changed).await?;
         let policy = policy::store::find(&mut tx, name).await?;
         match rehearse {
             true => tx.rollback().await?,

@@ -231,6 +231,54 @@ async fn a_floor_counts_from_the_column_and_not_from_its_name() {
 }
 
 #[tokio::test]
+async fn a_policy_that_is_switched_on_again_is_asked_about_columns_that_moved_meanwhile() {
+    let off = |config: &str| config.to_owned() + "enabled = false\n";
+    let keys = |keys: &str| serde_json::from_str(keys).unwrap();
+    let expire = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\n";
+    let retain = expire.replace("expire", "retain") + "floor = \"10y\"\n";
+    for (config, has_floor) in [(expire, false), (&retain, true)] {
+        let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz)").await;
+        ebb.apply(config).await;
+        ebb.apply(&off(config)).await;
+        ebb.db.execute(&swap("pay", "paid", "made")).await;
+        // Whatever changes meanwhile, of the policy itself too.
+        ebb.apply(&off(config)).await;
+        ebb.apply(&off(&(config.to_owned() + "every = \"2h\"\n"))).await;
+        ebb.engine.set_policy("pay", &keys("{\"every\": \"3h\"}"), "test").await.unwrap();
+        let (on, yes) = (keys("{\"enabled\": true}"), consent(None));
+        let by_file = ebb.try_apply(config).await.map(drop);
+        for asked in [by_file, ebb.engine.set_policy("pay", &on, "test").await.map(drop)] {
+            let said = asked.unwrap_err().to_string();
+            assert!(said.contains("column paid of public.pay is another one than when"), "{said}");
+        }
+        if has_floor {
+            let refused = ebb.engine.set_policy_with("pay", &on, "test", &yes).await.unwrap_err().to_string();
+            assert!(refused.contains("the floor 10y of policy pay would count from another time"), "{refused}");
+            assert_eq!(ebb.refusal(config, None).await.0, refused);
+        }
+        let reason = consent(Some("the column was a mistake"));
+        ebb.engine.set_policy_with("pay", &on, "test", &reason).await.unwrap();
+        // From then on it is about that one.
+        ebb.engine.set_policy("pay", &keys("{\"enabled\": false}"), "test").await.unwrap();
+        ebb.engine.set_policy("pay", &on, "test").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_column_that_a_policy_named_while_it_was_off_is_the_one_that_was_there() {
+    let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz, due timestamptz)").await;
+    let config = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\n";
+    ebb.apply(&(config.to_owned() + "enabled = false\n")).await;
+    let other = config.replace("paid", "due");
+    ebb.apply(&(other.clone() + "enabled = false\n")).await;
+    ebb.db.execute(&swap("pay", "due", "made")).await;
+    let said = ebb.try_apply(&other).await.unwrap_err().to_string();
+    assert!(said.contains("column due of public.pay is another one"), "{said}");
+    // The one that it named before is where it was.
+    ebb.apply(config).await;
+}
+
+#[tokio::test]
 async fn so_does_a_run_that_is_under_way() {
     let ebb = Ebb::with(
         "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, born timestamptz DEFAULT now() - interval '1 year');
