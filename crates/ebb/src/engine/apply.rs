@@ -60,11 +60,11 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_conflicts(&mut tx, &stored, None).await?;
-        gate::none_strayed(&mut tx).await?;
         for want in wanted {
             anchor::put(&mut tx, &want.policy).await?;
         }
+        gate::none_conflicts(&mut tx, &stored, None).await?;
+        gate::none_strayed(&mut tx).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -228,12 +228,12 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
+        anchor::put(&mut tx, &changed).await?;
         gate::none_conflicts(&mut tx, &stored, Some(name)).await?;
         let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
         if changed.enabled() {
             gate::none_strayed(&mut tx).await?;
         }
-        anchor::put(&mut tx, &changed).await?;
         let policy = policy::store::find(&mut tx, name).await?;
         match rehearse {
             true => tx.rollback().await?,

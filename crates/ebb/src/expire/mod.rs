@@ -53,6 +53,8 @@ pub(crate) struct Sweep {
     stayed: Stayed,
     /// Whether holds of other policies can concern it; those of Ebb's own tables concern nobody.
     gated: bool,
+    /// The policies whose soft-deleted subjects its `where` leaves alone.
+    apart_from: Vec<String>,
     /// Whose holds have kept rows in this run.
     kept_by: Option<String>,
     /// Rows on a page, for ways that count pages.
@@ -169,6 +171,7 @@ impl Sweep {
             around: false,
             stayed: Stayed::default(),
             gated: false,
+            apart_from: Vec::new(),
             kept_by: None,
             rows_per_page: rows_per_page(leaf, pages),
             began: None,
@@ -176,9 +179,10 @@ impl Sweep {
         })
     }
 
-    /// From now on every batch passes the gate of its policy.
-    pub(crate) fn gated(mut self) -> Self {
+    /// From now on every batch passes the gate of its policy, and leaves alone subjects of these.
+    pub(crate) fn gated(mut self, apart_from: Vec<String>) -> Self {
         self.gated = true;
+        self.apart_from = apart_from;
         self
     }
 
@@ -218,6 +222,7 @@ impl Sweep {
         store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = self.sweep(batch.connection(), &range).await;
         let swept = swept.map_err(|error| gate::explain(error, &self.target.held))?;
+        gate::still_apart(batch.connection(), &self.apart_from).await?;
         if !self.target.held.is_empty() {
             self.kept_by = Some(gate::whose(&self.target.held));
         }

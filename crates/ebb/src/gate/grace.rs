@@ -1,12 +1,13 @@
 //! Subjects in their grace whom another policy would take with its rows: neither their grace nor a warning would count. A sweep over the
-//! table of subjects is refused unless the server proves from its `where` that it takes nobody who is soft-deleted. A partition that
-//! goes with all its rows has no `where`.
+//! table of subjects is refused unless the server proves from its `where` that it takes nobody who is soft-deleted, which says nothing
+//! once another column has the name of the one that says who is. A partition that goes with all its rows has no `where`.
 
 use sqlx::PgConnection;
 
 use super::Whole;
 use crate::Result;
 use crate::pg::{Ident, catalog, expression};
+use crate::policy::anchor::{self, Moved};
 use crate::policy::{Action, Expired, Policy, Retain, RetainForm};
 
 /// A policy that would take subjects of another one before their time.
@@ -15,26 +16,38 @@ pub(crate) struct Grace {
     pub(super) policy: String,
     pub(super) keeper: String,
     table: String,
-    /// The `where` with which it would take none; none where it cannot have one.
-    apart: Option<String>,
+    why: Why,
+}
+
+/// Why nothing says that it takes none.
+#[derive(Debug, Clone)]
+enum Why {
+    /// It has no such `where`; the one with which it would take none, where it can have one.
+    Where(Option<String>),
+    /// The columns that its `where` and the other policy name are not those that were meant.
+    Moved(Moved),
 }
 
 impl std::fmt::Display for Grace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { keeper, table, .. } = self;
-        write!(
-            f,
-            "rows of {table} may be soft-deleted subjects of policy {keeper}, and would go unwarned and before their grace ends"
-        )
+        let Self { keeper, table, why, .. } = self;
+        write!(f, "rows of {table} may be soft-deleted subjects of policy {keeper}")?;
+        match why {
+            Why::Where(_) => f.write_str(", and would go unwarned and before their grace ends"),
+            Why::Moved(moved) => write!(f, ": {moved}"),
+        }
     }
 }
 
 impl Grace {
     pub(super) fn fix(&self) -> String {
         let Self { keeper, .. } = self;
-        match &self.apart {
-            Some(filter) => format!("leave those to policy {keeper}: where = {filter:?}"),
-            None => format!("take `keep` out of it, and let policy {keeper} erase each with all that is its own"),
+        match &self.why {
+            Why::Where(Some(filter)) => format!("leave those to policy {keeper}: where = {filter:?}"),
+            Why::Where(None) => {
+                format!("take `keep` out of it, and let policy {keeper} erase each with all that is its own")
+            }
+            Why::Moved(_) => format!("in policy {keeper}, {}", Moved::FIX),
         }
     }
 }
@@ -60,17 +73,23 @@ fn filter(policy: &Policy) -> Option<Filter<'_>> {
     }
 }
 
-/// Which of these policies would, each with the table that it takes rows of.
-pub(super) async fn takes_early(
-    connection: &mut PgConnection,
-    taking: &[(&Policy, Whole)],
-    among: &[Policy],
-) -> Result<Vec<Grace>> {
+/// The policies over subjects, each with its table.
+async fn subjects<'a>(connection: &mut PgConnection, among: &'a [Policy]) -> Result<Vec<(&'a Retain, Whole)>> {
     let subjects = among.iter().filter_map(|policy| match policy {
         Policy::Retain(retain) if retain.enabled && retain.subjects().is_some() => Some((retain, retain.table.clone())),
         _ => None,
     });
-    let subjects: Vec<(&Retain, Whole)> = super::whole(connection, subjects.collect()).await?;
+    super::whole(connection, subjects.collect()).await
+}
+
+/// Which of these policies would, each with the table that it takes rows of. Before there is a schema no column has moved.
+pub(super) async fn takes_early(
+    connection: &mut PgConnection,
+    taking: &[(&Policy, Whole)],
+    among: &[Policy],
+    installed: bool,
+) -> Result<Vec<Grace>> {
+    let subjects = subjects(connection, among).await?;
     let mut found = Vec::new();
     for (policy, table) in taking {
         let Some(filter) = filter(policy) else { continue };
@@ -78,20 +97,36 @@ pub(super) async fn takes_early(
             let Some(deleted_at) = keeper.subjects().map(|subjects| subjects.deleted_at.as_str()) else { continue };
             let column = catalog::column(connection, &root.relation, root.oid, deleted_at).await;
             let column = column.map_or_else(|_| Ident::new(deleted_at), |column| column.name);
-            let apart = match filter {
-                Filter::Whole => None,
-                Filter::Where(None) => Some(format!("{column} IS NULL")),
+            let why = match filter {
+                Filter::Whole => Why::Where(None),
+                Filter::Where(None) => Why::Where(Some(format!("{column} IS NULL"))),
                 Filter::Where(Some(filter)) => {
                     let deleted = format!("{column} IS NOT NULL");
-                    if expression::exclude(connection, &root.relation, (&deleted, filter)).await? {
-                        continue;
+                    let proven = expression::exclude(connection, &root.relation, (&deleted, filter)).await?;
+                    let keeps = Policy::Retain((*keeper).clone());
+                    let moved = if installed { anchor::moved(connection, &keeps).await? } else { None };
+                    match (proven, moved) {
+                        (true, None) => continue,
+                        (true, Some(moved)) => Why::Moved(moved),
+                        (false, _) => Why::Where(Some(format!("({filter}) AND {column} IS NULL"))),
                     }
-                    Some(format!("({filter}) AND {column} IS NULL"))
                 }
             };
             let (policy, keeper) = (policy.name().to_owned(), keeper.name.to_string());
-            found.push(Grace { policy, keeper, table: root.relation.label(), apart });
+            found.push(Grace { policy, keeper, table: root.relation.label(), why });
         }
     }
     Ok(found)
+}
+
+/// The policies whose soft-deleted subjects these leave alone by their `where`.
+pub(super) async fn left_alone(
+    connection: &mut PgConnection,
+    taking: &[(&Policy, Whole)],
+    among: &[Policy],
+) -> Result<Vec<String>> {
+    let mut subjects = subjects(connection, among).await?;
+    let filters = |policy: &Policy| matches!(filter(policy), Some(Filter::Where(_)));
+    subjects.retain(|(_, root)| taking.iter().any(|(policy, table)| table.oid == root.oid && filters(policy)));
+    Ok(subjects.into_iter().map(|(keeper, _)| keeper.name.to_string()).collect())
 }

@@ -23,7 +23,7 @@ fn consent(reason: Option<&str>) -> Consent {
 }
 
 impl Ebb {
-    async fn agreed(&self, config: &str, reason: Option<&str>) -> ebb::Result<()> {
+    pub(super) async fn agreed(&self, config: &str, reason: Option<&str>) -> ebb::Result<()> {
         self.engine.apply_with(&wanted(config).unwrap(), false, "test", &consent(reason)).await.map(|_| ())
     }
 
@@ -32,12 +32,12 @@ impl Ebb {
         (refused.to_string(), refused.hint().unwrap_or_default().to_owned())
     }
 
-    async fn why_stopped(&self, policy: &str) -> String {
+    pub(super) async fn why_stopped(&self, policy: &str) -> String {
         self.db.scalar(&format!("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = '{policy}'")).await
     }
 
     /// Changes a table while a run's batch has its fence behind it and has not locked the table yet; the run has ended by then.
-    async fn change_inside_a_batch(&self, (policy, chore): (&str, &str), change: &str) {
+    pub(super) async fn change_inside_a_batch(&self, (policy, chore): (&str, &str), change: &str) {
         let runs = format!("FROM ebb.run WHERE policy = '{policy}' AND chore = '{chore}'");
         let before: i64 = self.db.scalar(&format!("SELECT count(*) {runs}")).await;
         let mut other = self.client().await;
@@ -52,7 +52,7 @@ impl Ebb {
 }
 
 /// Two columns of a table take each other's names.
-fn swap(table: &str, one: &str, other: &str) -> String {
+pub(super) fn swap(table: &str, one: &str, other: &str) -> String {
     format!(
         "BEGIN; ALTER TABLE {table} RENAME {one} TO x; ALTER TABLE {table} RENAME {other} TO {one};
          ALTER TABLE {table} RENAME x TO {other}; COMMIT"
