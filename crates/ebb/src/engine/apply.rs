@@ -192,7 +192,8 @@ impl Engine {
             return Ok(Changed { policy: stored, made_due: None, trees: Vec::new() });
         }
         // Whatever has become of its table, it can be switched off.
-        if !switches_off(&stored.spec, &spec) {
+        let only_off = switches_off(&stored.spec, &spec);
+        if !only_off {
             self.check(&mut tx, &changed, None).await?;
         }
         let made_due = asked.covers(&mut tx, &changed, None).await?;
@@ -219,7 +220,10 @@ impl Engine {
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         if let Policy::Retain(policy) = &changed {
-            retain::install(&mut tx, policy, asked.by, approval).await?;
+            match only_off {
+                true => retain::withdraw(&mut tx, name).await?,
+                false => retain::install(&mut tx, policy, asked.by, approval).await?,
+            }
             retain::one_for_each_table(&mut tx).await?;
         }
         if let Policy::Resources(resources) = &changed {

@@ -265,6 +265,32 @@ async fn a_policy_that_is_switched_on_again_is_asked_about_columns_that_moved_me
 }
 
 #[tokio::test]
+async fn whatever_became_of_its_table_a_policy_can_be_switched_off() {
+    let off = serde_json::from_str("{\"enabled\": false}").unwrap();
+    let subjects = users("mark_at_once = true\nfloor = \"40d\"");
+    let direct = "[[retain]]\nname = \"users\"\ntable = \"public.users\"\ncolumn = \"deleted_at\"\nolder_than = \"90d\"\nfloor = \"40d\"\n";
+    for config in [&subjects, direct] {
+        for change in [
+            "DROP TABLE users CASCADE",
+            "ALTER TABLE users DROP deleted_at CASCADE",
+            "ALTER TABLE users RENAME deleted_at TO removed_at",
+            "ALTER TABLE users RENAME TO members",
+            &swap("users", "deleted_at", "updated_at"),
+        ] {
+            let ebb = Ebb::with(SHOP).await;
+            ebb.apply(config).await;
+            if config == subjects {
+                ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+            }
+            ebb.db.execute(change).await;
+            ebb.engine.set_policy("users", &off, "test").await.unwrap();
+            let left = "SELECT enabled OR EXISTS (SELECT FROM pg_trigger WHERE tgname LIKE 'mark%') FROM ebb.policy WHERE name = 'users'";
+            assert!(!ebb.db.scalar::<bool>(left).await, "{change}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_column_that_a_policy_named_while_it_was_off_is_the_one_that_was_there() {
     let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz, due timestamptz)").await;
     let config = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\n";
