@@ -65,8 +65,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
     let changes = context.engine.difference(&wanted).await?;
     let made_due = if changes.is_empty() { Vec::new() } else { context.engine.made_due(&wanted).await? };
     let left = context.engine.left_waiting(&changes).await?;
+    let moved = context.engine.moved(&wanted).await?;
     match args.json {
         true => output::json(&with_consequences(&changes, &made_due, &left)?)?,
+        // What a name means is not what the file says.
+        false if changes.is_empty() && !moved.is_empty() => {}
         false => print(&changes, args.force),
     }
     let unapproved = context.engine.unapproved(&wanted).await?;
@@ -77,6 +80,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<Outcome> {
         }
     }
     if !args.json {
+        moved.iter().for_each(|moved| say!("! {moved}; --yes agrees to that"));
         made_due.iter().for_each(|due| say!("! {due}"));
         for (sink, events) in &left {
             let events = output::plural(events.unsigned_abs(), "event");

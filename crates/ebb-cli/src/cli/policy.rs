@@ -291,6 +291,7 @@ async fn set(context: &Context, args: SetArgs) -> Result<Outcome> {
     }
     print_trees(&changed.trees, args.dry_run);
     if args.dry_run {
+        changed.moved.iter().for_each(|moved| say!("! {moved}; --yes agrees to that"));
         say!("nothing was changed");
         return Ok(Outcome::Done);
     }

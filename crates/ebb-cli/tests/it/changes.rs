@@ -56,6 +56,29 @@ async fn a_term_that_decides_about_rows_of_others_is_told_of_before_and_approved
 }
 
 #[tokio::test]
+async fn a_rehearsal_tells_of_columns_that_others_took_the_names_of() {
+    let db = database().await;
+    db.execute("CREATE TABLE t (at timestamptz, born timestamptz)").await;
+    let shell = Shell::new(&db, "[[expire]]\nname = \"t\"\ntable = \"public.t\"\ncolumn = \"at\"\n");
+    shell.ok(&["apply", "--yes"]);
+    db.execute("ALTER TABLE t RENAME at TO x; ALTER TABLE t RENAME born TO at").await;
+    let says =
+        "policy t: column at of public.t is another one than when the policy was applied: that one is called x now";
+    let set = ["policy", "set", "t", "every=2h"];
+    assert!(shell.fails(1, &set).contains(says));
+    let told = shell.ok(&[&set[..], &["--dry-run"]].concat());
+    assert!(
+        told.contains(&format!("! {says}; --yes agrees to that")) && told.contains("nothing was changed"),
+        "{told}"
+    );
+    for told in [shell.ok(&["apply", "--dry-run"]), shell.fails(1, &["apply"])] {
+        assert!(told.contains(says) && !told.contains("the database has what the file says"), "{told}");
+    }
+    shell.ok(&["apply", "--yes"]);
+    assert!(shell.ok(&["apply"]).contains("the database has what the file says"));
+}
+
+#[tokio::test]
 async fn a_tree_that_grew_meanwhile_is_not_approved_with_a_term() {
     let db = database().await;
     db.execute(TABLES).await;

@@ -19,6 +19,8 @@ pub struct Changed {
     pub made_due: Option<MadeDue>,
     /// What it makes of the trees of other policies.
     pub trees: Vec<TreeChange>,
+    /// A column that it goes by and that is another one than when the policy was applied, in words.
+    pub moved: Option<String>,
 }
 
 impl Engine {
@@ -60,11 +62,11 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
-        gate::none_conflicts(&mut tx, &stored, None).await?;
-        gate::none_strayed(&mut tx).await?;
         for want in wanted {
             anchor::put(&mut tx, &want.policy).await?;
         }
+        gate::none_conflicts(&mut tx, &stored, None).await?;
+        gate::none_strayed(&mut tx).await?;
         tx.commit().await?;
         Ok(changes)
     }
@@ -92,6 +94,19 @@ impl Engine {
         let waiting = schedule::waiting(&mut tx, &gone).await?;
         tx.commit().await?;
         Ok(waiting)
+    }
+
+    /// Columns that these policies go by and that are others than when they were applied, in words: somebody has to agree to each.
+    pub async fn moved(&self, wanted: &[Wanted]) -> Result<Vec<String>> {
+        let mut tx = self.database.read().await?;
+        let mut found = Vec::new();
+        if pg::schema_version(&mut tx).await?.is_some() {
+            for want in wanted {
+                found.extend(moved(&mut tx, &want.policy).await?);
+            }
+        }
+        tx.commit().await?;
+        Ok(found)
     }
 
     /// Changes keys of one policy at runtime; a null removes a key. Returns the new version.
@@ -189,13 +204,15 @@ impl Engine {
         let changed = Policy::parse(stored.kind, &stored.name, &spec)
             .map_err(|errors| Error::from(errors).context(format!("policy {}", stored.name)))?;
         if spec == stored.spec && stored.is_active() == changed.enabled() {
-            return Ok(Changed { policy: stored, made_due: None, trees: Vec::new() });
+            return Ok(Changed { policy: stored, made_due: None, trees: Vec::new(), moved: None });
         }
         // Whatever has become of its table, it can be switched off.
-        if !switches_off(&stored.spec, &spec) {
+        let only_off = switches_off(&stored.spec, &spec);
+        if !only_off {
             self.check(&mut tx, &changed, None).await?;
         }
         let made_due = asked.covers(&mut tx, &changed, None).await?;
+        let moved = moved(&mut tx, &changed).await?;
         let approval = match &changed {
             Policy::Retain(changed) => retain::at_runtime(&mut tx, &stored, changed).await?,
             _ => Approval::Given,
@@ -219,7 +236,10 @@ impl Engine {
             crate::once::set_namespace(&mut tx, &stored.name, ttl, lock).await?;
         }
         if let Policy::Retain(policy) = &changed {
-            retain::install(&mut tx, policy, asked.by, approval).await?;
+            match only_off {
+                true => retain::withdraw(&mut tx, name).await?,
+                false => retain::install(&mut tx, policy, asked.by, approval).await?,
+            }
             retain::one_for_each_table(&mut tx).await?;
         }
         if let Policy::Resources(resources) = &changed {
@@ -228,24 +248,29 @@ impl Engine {
         let stored = policy::store::all(&mut tx).await?;
         schedule::follow(&mut tx, &stored).await?;
         gate::follow(&mut tx, &stored).await?;
+        anchor::put(&mut tx, &changed).await?;
         gate::none_conflicts(&mut tx, &stored, Some(name)).await?;
         let trees = trees.changed(&mut tx, asked.consent.confirmed, asked.by).await?;
         if changed.enabled() {
             gate::none_strayed(&mut tx).await?;
-            anchor::put(&mut tx, &changed).await?;
         }
         let policy = policy::store::find(&mut tx, name).await?;
         match rehearse {
             true => tx.rollback().await?,
             false => tx.commit().await?,
         }
-        Ok(Changed { policy, made_due, trees })
+        Ok(Changed { policy, made_due, trees, moved })
     }
 
     async fn register(&self, connection: &mut PgConnection, policy: &Resources) -> Result<()> {
         let registered = resources::register(connection, &self.database, policy).await;
         registered.map_err(|error| error.context(format!("policy {}", policy.name)))
     }
+}
+
+async fn moved(connection: &mut PgConnection, policy: &Policy) -> Result<Option<String>> {
+    let moved = anchor::moved(connection, policy).await?.filter(|_| policy.enabled());
+    Ok(moved.map(|moved| format!("policy {}: {moved}", policy.name())))
 }
 
 /// A change that does not speak of it switches nothing on: a policy that left the file is off, although no key of it says so.

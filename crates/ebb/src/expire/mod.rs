@@ -54,6 +54,8 @@ pub(crate) struct Sweep {
     stayed: Stayed,
     /// What the leaf is part of, where holds of other policies can concern it; those of Ebb's own tables concern nobody.
     gated: Option<Above>,
+    /// The policies whose soft-deleted subjects its `where` leaves alone.
+    apart_from: Vec<String>,
     /// Whose holds have kept rows in this run.
     kept_by: Option<String>,
     /// Rows on a page, for ways that count pages.
@@ -171,6 +173,7 @@ impl Sweep {
             around: false,
             stayed: Stayed::default(),
             gated: None,
+            apart_from: Vec::new(),
             kept_by: None,
             rows_per_page: rows_per_page(leaf, pages),
             began: None,
@@ -178,9 +181,10 @@ impl Sweep {
         })
     }
 
-    /// From now on every batch passes the gate of its policy.
-    pub(crate) fn gated(mut self, above: Above) -> Self {
+    /// From now on every batch passes the gate of its policy, and leaves alone subjects of these.
+    pub(crate) fn gated(mut self, above: Above, apart_from: Vec<String>) -> Self {
         self.gated = Some(above);
+        self.apart_from = apart_from;
         self
     }
 
@@ -220,6 +224,7 @@ impl Sweep {
         store::bound(batch.connection(), LOCK_WAIT).await?;
         let swept = self.sweep(batch.connection(), &range).await;
         let swept = swept.map_err(|error| gate::explain(error, &self.target.held))?;
+        gate::still_apart(batch.connection(), &self.apart_from).await?;
         if !self.target.held.is_empty() {
             self.kept_by = Some(gate::whose(&self.target.held));
         }

@@ -55,9 +55,10 @@ impl ExpireWork {
     async fn start(&self, connection: &mut PgConnection) -> Result<Prepared> {
         let Some((table, leaf)) = self.still_there(connection).await? else { return Ok(Prepared::Idle) };
         let policy = self.policy();
+        let mut apart_from = None;
         if let Some(stored) = &self.shared.stored {
             anchor::holds(connection, &stored.policy()?).await?;
-            gate::takes_nothing_kept(connection, stored, table.oid).await?;
+            apart_from = Some(gate::takes_nothing_kept(connection, stored, table.oid).await?);
             gate::follow_one(connection, &stored.name, &policy.table).await?;
         }
         let key = self.shared.subject_key.clone();
@@ -73,8 +74,8 @@ impl ExpireWork {
             audit::use_subject_key(connection, key).await?;
         }
         let mut sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
-        if self.shared.stored.is_some() {
-            sweep = sweep.gated(Above::of(connection, leaf.oid).await?);
+        if let Some(apart_from) = apart_from {
+            sweep = sweep.gated(Above::of(connection, leaf.oid).await?, apart_from);
         }
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;

@@ -64,10 +64,18 @@ pub(crate) async fn none_conflicts(
     found.map_or(Ok(()), |conflict| Err(conflict.into_error()))
 }
 
-/// The same for one that is about to take rows of its table.
-pub(crate) async fn takes_nothing_kept(connection: &mut PgConnection, stored: &Stored, table: u32) -> Result<()> {
-    let found = conflict_of(connection, stored, table).await?;
-    found.map_or(Ok(()), |conflict| Err(conflict.into_error()))
+/// The same for one that is about to take rows of its table; the policies whose subjects it leaves alone by its `where`.
+pub(crate) async fn takes_nothing_kept(
+    connection: &mut PgConnection,
+    stored: &Stored,
+    table: u32,
+) -> Result<Vec<String>> {
+    let Some((own, all)) = besides(connection, stored, table).await? else { return Ok(Vec::new()) };
+    if let Some(conflict) = conflicts(connection, &own, &all, true).await?.into_iter().next() {
+        return Err(conflict.into_error());
+    }
+    let taking = taking(connection, &own).await?;
+    grace::left_alone(connection, &taking, &all).await
 }
 
 /// What a policy that is about to take rows of its table would take that another one keeps.
@@ -76,12 +84,22 @@ pub(crate) async fn conflict_of(
     stored: &Stored,
     table: u32,
 ) -> Result<Option<Conflict>> {
+    let Some((own, all)) = besides(connection, stored, table).await? else { return Ok(None) };
+    Ok(conflicts(connection, &own, &all, true).await?.into_iter().next())
+}
+
+/// A policy and all that are followed; none where deleting rows of its table takes nothing of theirs.
+async fn besides(
+    connection: &mut PgConnection,
+    stored: &Stored,
+    table: u32,
+) -> Result<Option<(Vec<Policy>, Vec<Policy>)>> {
     if !store::may_conflict(connection, table).await? {
         return Ok(None);
     }
     let own: Vec<Policy> = stored.policy().ok().into_iter().collect();
     let all = policy::store::all(connection).await?;
-    Ok(conflicts(connection, &own, &enabled(&all), true).await?.into_iter().next())
+    Ok(Some((own, enabled(&all))))
 }
 
 /// What these policies would take that others of `among` keep; of subjects' trees where the schema that has them is there.
@@ -91,13 +109,10 @@ pub(crate) async fn conflicts(
     among: &[Policy],
     installed: bool,
 ) -> Result<Vec<Conflict>> {
-    let acting = policies.iter().filter(|policy| policy.enabled() && acts(policy));
-    let taking: Vec<(&Policy, String)> = acting.filter_map(|policy| Some((policy, taken_from(policy)?))).collect();
-    let named = super::whole(connection, taking).await?;
-    let taking = taken(connection, named).await?;
+    let taking = taking(connection, policies).await?;
     let mut found: Vec<Conflict> =
         along::takes_along(connection, &taking, among, installed).await?.into_iter().map(Conflict::Along).collect();
-    found.extend(grace::takes_early(connection, &taking, among).await?.into_iter().map(Conflict::Grace));
+    found.extend(grace::takes_early(connection, &taking, among, installed).await?.into_iter().map(Conflict::Grace));
     Ok(found)
 }
 
@@ -105,12 +120,32 @@ pub(crate) async fn conflicts(
 pub(super) struct Taken<'a> {
     pub(super) policy: &'a Policy,
     pub(super) table: Whole,
-    pub(super) named: Whole,
+    named: Whole,
     /// What the named table is a child of.
-    pub(super) above: Vec<u32>,
+    above: Vec<u32>,
 }
 
-async fn taken<'a>(connection: &mut PgConnection, named: Vec<(&'a Policy, Whole)>) -> Result<Vec<Taken<'a>>> {
+impl Taken<'_> {
+    /// Whether a policy over this table loses rows by it.
+    pub(super) fn has_rows_of(&self, table: &Whole) -> bool {
+        self.table.oid == table.oid || self.is_named() && self.above.contains(&table.oid)
+    }
+
+    /// The table that the policy names, where rows of a child of it are meant.
+    pub(super) fn parent(&self) -> Option<&Whole> {
+        (!self.is_named()).then_some(&self.named)
+    }
+
+    fn is_named(&self) -> bool {
+        self.table.oid == self.named.oid
+    }
+}
+
+/// Those that take rows by themselves, with each table that they take them of.
+async fn taking<'a>(connection: &mut PgConnection, policies: &'a [Policy]) -> Result<Vec<Taken<'a>>> {
+    let acting = policies.iter().filter(|policy| policy.enabled() && acts(policy));
+    let named: Vec<(&Policy, String)> = acting.filter_map(|policy| Some((policy, taken_from(policy)?))).collect();
+    let named = super::whole(connection, named).await?;
     let kin = store::kin(connection, &named.iter().map(|(_, table)| table.oid).collect::<Vec<_>>()).await?;
     let mut taken = Vec::new();
     for (policy, named) in named {

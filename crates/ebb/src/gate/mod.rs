@@ -75,6 +75,15 @@ pub(crate) async fn pass(connection: &mut PgConnection, policy: &str) -> Result<
     if bound { store::holds(connection, policy).await } else { Ok(Vec::new()) }
 }
 
+/// Ends a batch, once it has its table locked, that leaves subjects of these policies alone by a column that took the name of another.
+pub(crate) async fn still_apart(connection: &mut PgConnection, keepers: &[String]) -> Result<()> {
+    if keepers.is_empty() || store::still_apart(connection, keepers).await? {
+        return Ok(());
+    }
+    let whose = keepers.join(", ");
+    Err(Error::superseded(format!("a column of the subjects of policy {whose} has the name of another by now")))
+}
+
 /// What would be left alone now, for a look: nothing is locked.
 pub(crate) async fn look(connection: &mut PgConnection, policy: &str) -> Result<Vec<Held>> {
     store::holds(connection, policy).await

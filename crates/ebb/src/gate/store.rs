@@ -48,6 +48,10 @@ pub(super) async fn may_conflict(connection: &mut PgConnection, table: u32) -> R
     Ok(sql!("may_conflict" scalar bool).bind(i64::from(table)).fetch_one(connection).await?)
 }
 
+pub(super) async fn still_apart(connection: &mut PgConnection, keepers: &[String]) -> Result<bool> {
+    Ok(sql!("still_apart" scalar bool).bind(keepers).fetch_one(connection).await?)
+}
+
 /// A batch may take its time; the usual lock wait would give up before it has ended.
 pub(super) async fn close(connection: &mut PgConnection) -> Result<()> {
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")

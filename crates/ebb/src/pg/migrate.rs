@@ -83,6 +83,7 @@ const MIGRATIONS: &[Migration] = migrations![
     55 "0055_holds",
     56 "0056_anchor",
     57 "0057_taken_back",
+    58 "0058_moved",
     59 "0059_release",
 ];
 

@@ -1,5 +1,6 @@
 //! What policies were about when somebody applied them: a table and its columns by their numbers, which no other name changes.
-//! Invariants: only a change that somebody asked for moves an anchor; a number counts in the database that gave it.
+//! Invariants: only a change that somebody asked for moves an anchor, and of a policy that is switched off none does; a number counts in
+//! the database that gave it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -131,7 +132,7 @@ fn about(policy: &Policy) -> Option<(&str, Vec<&str>)> {
     }
 }
 
-/// From now on a policy is about what has these names now; without its table it stays with what it was about.
+/// From now on a policy is about what has these names now; without its table, or switched off, it stays with what it was about.
 pub(crate) async fn put(connection: &mut PgConnection, policy: &Policy) -> Result<()> {
     let Some((typed, names)) = about(policy) else { return Ok(()) };
     let table = match catalog::table(connection, typed).await {
@@ -147,7 +148,7 @@ pub(crate) async fn put(connection: &mut PgConnection, policy: &Policy) -> Resul
     }
     let query =
         sql!("put_anchor").bind(policy.kind().as_str()).bind(policy.name()).bind(typed).bind(i64::from(table.oid));
-    query.bind(columns).bind(numbers).execute(connection).await?;
+    query.bind(columns).bind(numbers).bind(policy.enabled()).execute(connection).await?;
     Ok(())
 }
 

@@ -194,7 +194,8 @@ pub(crate) async fn install(
     }
 }
 
-/// Takes away what a policy put on its table, and what it was about to say: it left the file.
+/// Takes away what a policy put on its table, and what it was about to say: it left the file, or is switched off. Its table need not be
+/// there.
 pub(crate) async fn withdraw(connection: &mut PgConnection, policy: &str) -> Result<()> {
     trigger::remove(connection, policy).await?;
     store::warnings::withdraw_warnings(connection, policy, None).await

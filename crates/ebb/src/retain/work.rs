@@ -13,13 +13,14 @@ use super::erase;
 use super::keeper::Surroundings;
 use super::mark::Mark;
 use super::snapshot::Copier;
+use super::store::Fences;
 use super::warn::Warn;
 use super::{link, plan, store};
 use crate::audit::{self, PeriodKeys, SubjectKey};
 use crate::pg::Database;
 use crate::pg::catalog::{self, Table};
 use crate::policy::anchor;
-use crate::policy::{BatchSize, Cadence, Mode, Retain, Stored, Subjects, human};
+use crate::policy::{self, BatchSize, Cadence, Kind, Mode, Policy, Retain, Stored, Subjects, human};
 use crate::spine::brake;
 use crate::spine::pacing::Pacer;
 use crate::spine::unit::{ChoreKind, Unit};
@@ -89,7 +90,24 @@ pub(crate) async fn approved(connection: &mut PgConnection, policy: &str, compil
 pub(crate) async fn would_start(connection: &mut PgConnection, policy: &Retain) -> Result<()> {
     let Some(subjects) = policy.subjects() else { return Ok(()) };
     let compiled = compile::compile(connection, policy, subjects).await?;
-    approved(connection, policy.name.as_str(), &compiled).await
+    approved(connection, policy.name.as_str(), &compiled).await?;
+    let fences = store::fences(connection, &compiled.tree).await?;
+    keepers_hold(connection, &fences).await
+}
+
+/// Policies that keep rows of subjects count from the columns that somebody meant, or nobody knows which rows those are.
+async fn keepers_hold(connection: &mut PgConnection, fences: &Fences) -> Result<()> {
+    let stored = policy::store::all(connection).await?;
+    let keeps =
+        |stored: &&Stored| stored.kind == Kind::Retain && stored.enabled && fences.keepers.contains(&stored.name);
+    for keeper in stored.iter().filter(keeps) {
+        let policy = keeper.policy()?;
+        if matches!(&policy, Policy::Retain(retain) if retain.subjects().is_none()) {
+            let whose = |error: Error| error.context(format!("policy {} keeps rows of its subjects", keeper.name));
+            anchor::holds(connection, &policy).await.map_err(whose)?;
+        }
+    }
+    Ok(())
 }
 
 impl RetainWork {
@@ -179,6 +197,7 @@ impl RetainWork {
             copier.prepare(connection).await?;
         }
         let fences = store::fences(connection, &compiled.tree).await?;
+        keepers_hold(connection, &fences).await?;
         // Once more, so that the fences are those of this tree, and whatever changes from here on is beyond them.
         let again = compile::compile(connection, &self.policy, &self.subjects).await?;
         if fences.leaves || !compiled.tree.whole_shape().differences(&again.tree.whole_shape()).is_empty() {

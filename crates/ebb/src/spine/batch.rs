@@ -84,7 +84,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Counts the batch and commits; an error that `is_superseded` when the policy was changed meanwhile, or is just being.
+    /// Counts the batch and commits; an error that `is_superseded` when the policy was changed meanwhile, or is just being, or
+    /// goes by a column that took the name of another.
     pub(crate) async fn commit(mut self, rows: u64, cutoff: Option<Timestamp>, shape: Option<&str>) -> Result<()> {
         let counted = (self.run, rows);
         if store::progress(&mut self.tx, &self.claim, counted, cutoff, shape).await? {

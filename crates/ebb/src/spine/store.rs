@@ -142,7 +142,7 @@ pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> R
         .await?)
 }
 
-/// Returns whether the policy is what it was, and stays so until the transaction ends.
+/// Returns whether the policy and the columns that it goes by are what they were, and stay so until the transaction ends.
 pub(crate) async fn progress(
     connection: &mut PgConnection,
     claim: &Claim,

@@ -296,7 +296,7 @@ pub(crate) struct Fences {
     /// The policies that may keep rows, as one word.
     pub(crate) kept_by: String,
     /// Those over tables of the tree, and their versions.
-    keepers: Vec<String>,
+    pub(crate) keepers: Vec<String>,
     versions: Vec<i64>,
     pub(crate) at: Moment,
     /// A partition is on its way out, and nobody sees its rows until it is.
@@ -309,7 +309,8 @@ pub(crate) async fn fences(connection: &mut PgConnection, tree: &Tree) -> Result
     Ok(sql!("fences" as Fences).bind(tables).fetch_one(connection).await?)
 }
 
-/// Whether the policies that may keep rows are those of these fences, and stay so until the transaction ends.
+/// Whether the policies that may keep rows, and the columns they count from, are those of these fences, and stay so until the
+/// transaction ends.
 pub(crate) async fn still_kept(connection: &mut PgConnection, fences: &Fences) -> Result<bool> {
     let query = sql!("still_kept" scalar bool).bind(&fences.keepers).bind(&fences.versions).bind(&fences.kept_by);
     Ok(query.fetch_one(connection).await?)

@@ -6,11 +6,7 @@ SELECT pg_backend_pid(), current_setting('application_name'),
        $4 = 0 OR EXISTS (
            SELECT FROM ebb.policy p
            WHERE p.name = $5 AND p.version = $4 AND p.kind IN ('expire', 'retain', 'partition', 'resources', 'schedule')
-             AND NOT ($6 AND EXISTS (
-                 SELECT FROM ebb.anchor a CROSS JOIN LATERAL jsonb_each_text(a.columns) AS c (name, number)
-                 JOIN pg_catalog.pg_attribute t ON t.attrelid = a.relid AND t.attname = c.name
-                 WHERE a.kind = p.kind AND a.policy = p.name
-                   AND CASE WHEN t.attnum <> c.number::int2 THEN a.home = ebb.home() AND a.relid = ebb.policy_table(a.typed) END)))
+             AND NOT ($6 AND ebb.columns_moved(p.kind, p.name)))
 FROM ebb.lease
 WHERE unit = $1 AND holder = $2 AND generation = $3
 FOR KEY SHARE OF lease

@@ -2,8 +2,9 @@
 
 use ebb::spine::Status;
 
+use super::renamed::swap;
 use super::{SHOP, users};
-use crate::harness::{Ebb, wanted};
+use crate::harness::{Ebb, run_once, wanted};
 
 /// A sweep over users by the time of their last change, long ago.
 fn sweep(more: &str) -> String {
@@ -68,6 +69,55 @@ async fn a_sweep_of_before_stops_and_says_what_helps() {
     let doctor = ebb.engine.doctor(&super::told::questions("")).await.unwrap();
     let found = doctor.findings.iter().find(|found| found.about.as_deref() == Some("idle")).unwrap();
     assert!(found.evidence.contains(SAYS), "{:?}", doctor.findings);
+}
+
+#[tokio::test]
+async fn nor_does_it_go_on_where_another_column_says_by_now_who_is_soft_deleted() {
+    let sweep = sweep("where = \"deleted_at IS NULL\"\nbatch = { rows = 3, pause = \"1ms\" }");
+    for sweep in [sweep.clone(), sweep.replace("[[expire", "[[retain")] {
+        for inside_a_batch in [false, true] {
+            let ebb = shop().await;
+            ebb.db.execute("ALTER TABLE users ADD banned_at timestamptz").await;
+            let config = users("") + &sweep;
+            ebb.apply(&config).await;
+            ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+            let swap = swap("users", "deleted_at", "banned_at");
+            match inside_a_batch {
+                true => ebb.change_inside_a_batch(("idle", "expire"), &swap).await,
+                false => ebb.db.execute(&swap).await,
+            }
+            run_once(&ebb.engine, &["idle"]).await.unwrap();
+            assert_eq!(ebb.rows().await.0, 12, "{sweep}");
+            let says = "rows of public.users may be soft-deleted subjects of policy users: column deleted_at of public.users is another one";
+            let why = ebb.why_stopped("idle").await;
+            assert!(why.contains(says), "{why}");
+            let plan = ebb.engine.plan(&wanted(&config).unwrap()).await.unwrap();
+            let idle = plan.policies.iter().find(|plan| plan.policy == "idle").unwrap();
+            assert!(idle.problems.iter().any(|found| found.message.contains(says)), "{:?}", idle.problems);
+            // With the columns back in place it goes on, and leaves alone whom it has to.
+            ebb.db.execute(&swap).await;
+            ebb.apply(&config).await;
+            ebb.once("idle").await;
+            assert_eq!(ebb.list("id", "users").await, "3");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_agrees_to_the_other_column_agrees_for_the_sweep_as_well() {
+    let ebb = shop().await;
+    ebb.db.execute("ALTER TABLE users ADD banned_at timestamptz").await;
+    let config = users("") + &sweep("where = \"deleted_at IS NULL\"");
+    ebb.apply(&config).await;
+    ebb.db.execute(&swap("users", "deleted_at", "banned_at")).await;
+    ebb.db.execute("UPDATE users SET deleted_at = now() WHERE id = 4").await;
+    let every = serde_json::from_str("{\"every\": \"2h\"}").unwrap();
+    let refused = ebb.engine.set_policy("idle", &every, "test").await.unwrap_err();
+    assert!(refused.to_string().contains("column deleted_at of public.users is another one"), "{refused}");
+    assert!(refused.hint().unwrap_or_default().contains("in policy users, name the one that was meant"), "{refused:?}");
+    ebb.agreed(&config, None).await.unwrap();
+    ebb.once("idle").await;
+    assert_eq!(ebb.list("id", "users").await, "4");
 }
 
 #[tokio::test]

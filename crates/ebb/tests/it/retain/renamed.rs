@@ -3,7 +3,7 @@
 use ebb::retain::{Consent, OverrideChange, TenantTerms, set_override};
 
 use super::{SHOP, users};
-use crate::harness::{Ebb, run_once, wanted};
+use crate::harness::{Ebb, execute, run_once, wanted};
 
 const RENAMES: [(&str, &str); 2] = [
     ("ALTER TABLE users RENAME TO members", "public.members"),
@@ -23,7 +23,7 @@ fn consent(reason: Option<&str>) -> Consent {
 }
 
 impl Ebb {
-    async fn agreed(&self, config: &str, reason: Option<&str>) -> ebb::Result<()> {
+    pub(super) async fn agreed(&self, config: &str, reason: Option<&str>) -> ebb::Result<()> {
         self.engine.apply_with(&wanted(config).unwrap(), false, "test", &consent(reason)).await.map(|_| ())
     }
 
@@ -32,9 +32,31 @@ impl Ebb {
         (refused.to_string(), refused.hint().unwrap_or_default().to_owned())
     }
 
-    async fn why_stopped(&self, policy: &str) -> String {
+    pub(super) async fn why_stopped(&self, policy: &str) -> String {
         self.db.scalar(&format!("SELECT COALESCE(stopped, '') FROM ebb.policy WHERE name = '{policy}'")).await
     }
+
+    /// Changes a table while a run's batch has its fence behind it and has not locked the table yet; the run has ended by then.
+    pub(super) async fn change_inside_a_batch(&self, (policy, chore): (&str, &str), change: &str) {
+        let runs = format!("FROM ebb.run WHERE policy = '{policy}' AND chore = '{chore}'");
+        let before: i64 = self.db.scalar(&format!("SELECT count(*) {runs}")).await;
+        let mut other = self.client().await;
+        execute(&mut other, &format!("BEGIN; SELECT FROM ebb.gate WHERE policy = '{policy}' FOR UPDATE")).await;
+        let node = self.start(&[policy]);
+        self.until("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%ebb.gate%' AND pid <> pg_backend_pid())").await;
+        self.db.execute(change).await;
+        execute(&mut other, "COMMIT").await;
+        self.until(&format!("SELECT count(*) > {before} AND bool_and(finished_at IS NOT NULL) {runs}")).await;
+        node.stop().await;
+    }
+}
+
+/// Two columns of a table take each other's names.
+pub(super) fn swap(table: &str, one: &str, other: &str) -> String {
+    format!(
+        "BEGIN; ALTER TABLE {table} RENAME {one} TO x; ALTER TABLE {table} RENAME {other} TO {one};
+         ALTER TABLE {table} RENAME x TO {other}; COMMIT"
+    )
 }
 
 #[tokio::test]
@@ -209,6 +231,80 @@ async fn a_floor_counts_from_the_column_and_not_from_its_name() {
 }
 
 #[tokio::test]
+async fn a_policy_that_is_switched_on_again_is_asked_about_columns_that_moved_meanwhile() {
+    let off = |config: &str| config.to_owned() + "enabled = false\n";
+    let keys = |keys: &str| serde_json::from_str(keys).unwrap();
+    let expire = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\nolder_than = \"10y\"\n";
+    let retain = expire.replace("expire", "retain") + "floor = \"10y\"\n";
+    for (config, has_floor) in [(expire, false), (&retain, true)] {
+        let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz)").await;
+        ebb.apply(config).await;
+        ebb.apply(&off(config)).await;
+        ebb.db.execute(&swap("pay", "paid", "made")).await;
+        // Whatever changes meanwhile, of the policy itself too.
+        ebb.apply(&off(config)).await;
+        ebb.apply(&off(&(config.to_owned() + "every = \"2h\"\n"))).await;
+        ebb.engine.set_policy("pay", &keys("{\"every\": \"3h\"}"), "test").await.unwrap();
+        let (on, yes) = (keys("{\"enabled\": true}"), consent(None));
+        let by_file = ebb.try_apply(config).await.map(drop);
+        for asked in [by_file, ebb.engine.set_policy("pay", &on, "test").await.map(drop)] {
+            let said = asked.unwrap_err().to_string();
+            assert!(said.contains("column paid of public.pay is another one than when"), "{said}");
+        }
+        if has_floor {
+            let refused = ebb.engine.set_policy_with("pay", &on, "test", &yes).await.unwrap_err().to_string();
+            assert!(refused.contains("the floor 10y of policy pay would count from another time"), "{refused}");
+            assert_eq!(ebb.refusal(config, None).await.0, refused);
+        }
+        let reason = consent(Some("the column was a mistake"));
+        ebb.engine.set_policy_with("pay", &on, "test", &reason).await.unwrap();
+        // From then on it is about that one.
+        ebb.engine.set_policy("pay", &keys("{\"enabled\": false}"), "test").await.unwrap();
+        ebb.engine.set_policy("pay", &on, "test").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whatever_became_of_its_table_a_policy_can_be_switched_off() {
+    let off = serde_json::from_str("{\"enabled\": false}").unwrap();
+    let subjects = users("mark_at_once = true\nfloor = \"40d\"");
+    let direct = "[[retain]]\nname = \"users\"\ntable = \"public.users\"\ncolumn = \"deleted_at\"\nolder_than = \"90d\"\nfloor = \"40d\"\n";
+    for config in [&subjects, direct] {
+        for change in [
+            "DROP TABLE users CASCADE",
+            "ALTER TABLE users DROP deleted_at CASCADE",
+            "ALTER TABLE users RENAME deleted_at TO removed_at",
+            "ALTER TABLE users RENAME TO members",
+            &swap("users", "deleted_at", "updated_at"),
+        ] {
+            let ebb = Ebb::with(SHOP).await;
+            ebb.apply(config).await;
+            if config == subjects {
+                ebb.db.execute("SELECT ebb.delete_subject('users', '3')").await;
+            }
+            ebb.db.execute(change).await;
+            ebb.engine.set_policy("users", &off, "test").await.unwrap();
+            let left = "SELECT enabled OR EXISTS (SELECT FROM pg_trigger WHERE tgname LIKE 'mark%') FROM ebb.policy WHERE name = 'users'";
+            assert!(!ebb.db.scalar::<bool>(left).await, "{change}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_column_that_a_policy_named_while_it_was_off_is_the_one_that_was_there() {
+    let ebb = Ebb::with("CREATE TABLE pay (paid timestamptz, made timestamptz, due timestamptz)").await;
+    let config = "[[expire]]\nname = \"pay\"\ntable = \"public.pay\"\ncolumn = \"paid\"\n";
+    ebb.apply(&(config.to_owned() + "enabled = false\n")).await;
+    let other = config.replace("paid", "due");
+    ebb.apply(&(other.clone() + "enabled = false\n")).await;
+    ebb.db.execute(&swap("pay", "due", "made")).await;
+    let said = ebb.try_apply(&other).await.unwrap_err().to_string();
+    assert!(said.contains("column due of public.pay is another one"), "{said}");
+    // The one that it named before is where it was.
+    ebb.apply(config).await;
+}
+
+#[tokio::test]
 async fn so_does_a_run_that_is_under_way() {
     let ebb = Ebb::with(
         "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, born timestamptz DEFAULT now() - interval '1 year');
@@ -223,6 +319,58 @@ async fn so_does_a_run_that_is_under_way() {
     node.stop().await;
     assert_eq!(ebb.db.scalar::<i64>("SELECT count(*) FROM t WHERE id > 20").await, 20);
     assert!(ebb.db.scalar::<i64>("SELECT count(*) FROM t").await > 20, "the run ended by it");
+}
+
+#[tokio::test]
+async fn and_a_batch_that_had_not_locked_the_table_yet() {
+    for more in ["", "batch = { rows = 5, pause = \"1ms\" }"] {
+        let ebb = Ebb::with(
+            "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, born timestamptz DEFAULT now() - interval '1 year');
+             INSERT INTO t SELECT n, CASE WHEN n <= 20 THEN now() - interval '1 day' END FROM generate_series(1, 40) n",
+        )
+        .await;
+        ebb.policy(more).await;
+        ebb.change_inside_a_batch(("t", "expire"), &swap("t", "at", "born")).await;
+        assert_eq!((ebb.db.scalar::<i64>("SELECT count(*) FROM t").await, ebb.audited().await), (40, 0), "{more}");
+        run_once(&ebb.engine, &["t"]).await.unwrap();
+        let why = ebb.why_stopped("t").await;
+        assert!(why.contains("column at of public.t is another one"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn no_subject_goes_while_a_floor_below_it_counts_from_another_column() {
+    let orders = "[[retain]]\nname = \"orders\"\ntable = \"orders\"\ncolumn = \"closed_at\"\nolder_than = \"10y\"\nfloor = \"10y\"\nbrake = { share = \"off\" }\n";
+    let config = users("") + "\n" + orders;
+    for inside_a_batch in [false, true] {
+        let ebb = Ebb::with(
+            "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+             CREATE TABLE orders (id int PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE,
+                 closed_at timestamptz DEFAULT now(), made_at timestamptz DEFAULT now() - interval '20 years');
+             CREATE INDEX ON orders (user_id); INSERT INTO users VALUES (1); INSERT INTO orders VALUES (1, 1)",
+        )
+        .await;
+        ebb.apply(&config).await;
+        ebb.db.execute("SELECT ebb.delete_subject('users', '1')").await;
+        ebb.db.advance("91 days").await;
+        let swap = swap("orders", "closed_at", "made_at");
+        match inside_a_batch {
+            true => ebb.change_inside_a_batch(("users", "erase"), &swap).await,
+            false => ebb.db.execute(&swap).await,
+        }
+        run_once(&ebb.engine, &["users"]).await.unwrap();
+        assert_eq!((ebb.list("id", "users").await, ebb.list("id", "orders").await), ("1".into(), "1".into()));
+        let says = "policy orders keeps rows of its subjects: column closed_at of public.orders is another one";
+        let why = ebb.why_stopped("users").await;
+        assert!(why.contains(says), "{why}");
+        let doctor = ebb.engine.doctor(&super::told::questions(&config)).await.unwrap();
+        assert!(doctor.findings.iter().any(|found| found.evidence.contains(says)), "{:?}", doctor.findings);
+        // With the columns back in place it goes, and the order stays.
+        ebb.db.execute(&swap).await;
+        ebb.apply(&config).await;
+        ebb.once("users").await;
+        assert_eq!((ebb.list("id", "users").await, ebb.list("id", "orders").await), ("".into(), "1".into()));
+    }
 }
 
 #[tokio::test]
