@@ -18,6 +18,8 @@ use super::{ANSWER_WITHIN, Chore, Outcome, Recovery, metrics};
 use crate::pg::answered;
 use crate::{Error, Result, Trouble};
 
+/// A change of a policy that is not committed is looked for again so soon.
+const CHANGED_WITHIN: Duration = Duration::from_secs(5);
 /// How long one look at the server's signals counts.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What is done for the table after a run holds the unit up no longer; a VACUUM goes on on the server.
@@ -131,7 +133,11 @@ impl Run {
     }
 
     async fn go(&mut self) -> Result<Option<Summary>> {
-        let (run, prepared) = self.prepare().await?;
+        let Some((run, prepared)) = self.prepare().await? else {
+            let next_at = self.shared.now() + CHANGED_WITHIN;
+            let note = "the policy, or one that keeps rows, is being changed".to_owned();
+            return self.finish(Status::Stopped, Some(note), (0, 0), next_at, None, None).await.map(Some);
+        };
         self.run = Some(run);
         match prepared {
             Prepared::Idle => {
@@ -151,12 +157,17 @@ impl Run {
         }
     }
 
-    /// Fixes what the run is about, under the fence.
-    async fn prepare(&mut self) -> Result<(i64, Prepared)> {
+    /// Fixes what the run is about, under the fence. Not while that is being changed: batches would come to nothing.
+    async fn prepare(&mut self) -> Result<Option<(i64, Prepared)>> {
         let timeout = self.work.timeout();
         // The brake may count the table twice.
         answered(timeout * 2 + ANSWER_WITHIN, async {
             let mut batch = Batch::begin(&self.shared.database, &self.claim, 0, 0, timeout, &self.backends).await?;
+            if store::being_changed(batch.connection(), &self.claim).await? {
+                batch.roll_back().await;
+                self.backends.send_replace(Vec::new());
+                return Ok(None);
+            }
             let prepared = self.work.prepare(batch.connection()).await.map_err(|error| self.discreet(error))?;
             store::take_trigger(batch.connection(), &self.claim.unit).await?;
             let run = match prepared {
@@ -169,7 +180,7 @@ impl Run {
             };
             batch.commit_plain().await?;
             self.backends.send_replace(Vec::new());
-            Ok((run, prepared))
+            Ok(Some((run, prepared)))
         })
         .await
     }
@@ -393,7 +404,7 @@ impl Run {
                 self.finish(Status::Stopped, Some(note), passed, now, shape, None).await.map(Some)
             }
             Ok(Some(Halt::PolicyChanged)) => {
-                let note = "the policy was changed".to_owned();
+                let note = "the policy was changed, or is being changed".to_owned();
                 self.finish(Status::Stopped, Some(note), passed, now, shape, None).await.map(Some)
             }
             Ok(Some(Halt::WindowClosed(open_at))) => {

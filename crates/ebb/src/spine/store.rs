@@ -142,6 +142,14 @@ pub(crate) async fn start_run(connection: &mut PgConnection, claim: &Claim) -> R
         .await?)
 }
 
+/// Whether batches would come to nothing, because a change of the policy, or of one that keeps rows, is not committed yet.
+pub(crate) async fn being_changed(connection: &mut PgConnection, claim: &Claim) -> Result<bool> {
+    if claim.policy_version == 0 {
+        return Ok(false);
+    }
+    Ok(sql!("being_changed" scalar bool).bind(&claim.unit.policy).fetch_one(connection).await?)
+}
+
 /// Returns whether the policy and the columns that it goes by are what they were, and stay so until the transaction ends.
 pub(crate) async fn progress(
     connection: &mut PgConnection,

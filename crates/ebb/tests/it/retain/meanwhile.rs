@@ -116,3 +116,20 @@ async fn a_sweep_takes_no_row_that_is_not_due_any_more() {
     assert_eq!((run.status, run.rows), (Status::Stopped, 0), "{run:?}");
     assert_eq!((ebb.db.scalar::<i64>("SELECT count(*) FROM t").await, ebb.audited().await), (20, 0));
 }
+
+#[tokio::test]
+async fn no_batch_is_done_in_vain_while_a_change_is_not_committed() {
+    let ebb = due("DELETE FROM latch;").await;
+    let mut change = ebb.db.pool().begin().await.unwrap();
+    sqlx::query("UPDATE ebb.policy SET version = version + 1 WHERE name = 'orders'")
+        .execute(&mut *change)
+        .await
+        .unwrap();
+    let run = ebb.once("users:erase").await.runs.remove(0);
+    assert_eq!((run.status, run.batches, ebb.ids().await.as_str()), (Status::Stopped, 0, "1,2"), "{run:?}");
+    assert!(run.note.unwrap().contains("is being changed"));
+    change.rollback().await.unwrap();
+    ebb.db.advance("1 minute").await;
+    assert_eq!(ebb.once("users:erase").await.runs[0].status, Status::Success);
+    assert_eq!(ebb.ids().await, "");
+}
