@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::batch::{Backend, Claim};
 use super::pacing::Signals;
-use super::unit::Unit;
+use super::unit::{ChoreKind, Unit};
 use crate::{Result, sql};
 
 pub(crate) type Stamp = jiff_sqlx::Timestamp;
@@ -147,7 +147,8 @@ pub(crate) async fn being_changed(connection: &mut PgConnection, claim: &Claim) 
     if claim.policy_version == 0 {
         return Ok(false);
     }
-    Ok(sql!("being_changed" scalar bool).bind(&claim.unit.policy).fetch_one(connection).await?)
+    let query = sql!("being_changed" scalar bool).bind(&claim.unit.policy);
+    Ok(query.bind(claim.unit.chore == ChoreKind::Erase).fetch_one(connection).await?)
 }
 
 /// Returns whether the policy and the columns that it goes by are what they were, and stay so until the transaction ends.
