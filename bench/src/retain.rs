@@ -82,6 +82,7 @@ async fn fill(bed: &Bed, engine: &Engine, due: u64, marked: bool) -> Result<()> 
 /// Runs one chore once; what its run came to.
 async fn once(engine: &Engine, chore: &str, shutdown: Shutdown) -> Result<Summary> {
     let options = NodeOptions { only: vec![chore.parse()?], ..NodeOptions::default() };
+    Bed::left_alone().await;
     let finished = engine.node(options, shutdown).run_once(Duration::ZERO).await?;
     let run = finished.runs.into_iter().next().ok_or("nothing ran")?;
     if run.status == Status::Failed {
