@@ -75,7 +75,9 @@ impl ExpireWork {
         }
         let mut sweep = Sweep::prepare(connection, policy.clone(), &table, &leaf, key).await?;
         if let Some(apart_from) = apart_from {
-            sweep = sweep.gated(Above::of(connection, leaf.oid).await?, apart_from);
+            let above = Above::of(connection, leaf.oid).await?;
+            above.none_strayed(connection).await?;
+            sweep = sweep.gated(above, apart_from);
         }
         if policy.mode == Mode::Observe {
             let due = store::count_due_in_leaf(connection, sweep.target(), i64::MAX as u64).await?;

@@ -146,6 +146,12 @@ impl Above {
         }
     }
 
+    /// Refuses to go on where holds reach into one of these by a name that it does not have any more: its gate would not tell.
+    pub(crate) async fn none_strayed(&self, connection: &mut PgConnection) -> Result<()> {
+        let tables = self.0.iter().map(|(oid, _)| i64::from(*oid)).collect();
+        refuse(store::strayed(connection, Some(tables), None).await?)
+    }
+
     /// What is kept of rows of the leaf itself.
     pub(crate) fn held(&self, mut held: Vec<Held>) -> Vec<Held> {
         held.retain(|held| self.0.iter().any(|(_, label)| *label == held.relation));
@@ -218,6 +224,10 @@ pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &
     if gone.is_empty() && changed.is_empty() {
         return Ok(());
     }
+    // Another table has the name by now: what holds keep in the former one would be kept no more.
+    let other: Vec<&str> = known.iter().filter(|(_, (_, same))| !same).map(|(relation, _)| relation.as_str()).collect();
+    let other: Vec<&str> = other.into_iter().filter(|relation| wanted.contains_key(*relation)).collect();
+    refuse(store::strayed(connection, None, Some((policy, &other))).await?)?;
     store::close(connection).await?;
     store::forget_reach(connection, policy, &gone).await?;
     for (relation, reach) in changed {
@@ -228,10 +238,11 @@ pub(crate) async fn reach(connection: &mut PgConnection, policy: &str, wanted: &
 
 /// Refuses to go on while holds in force reach into a table by a name that it does not have any more: no gate would know it.
 pub(crate) async fn none_strayed(connection: &mut PgConnection) -> Result<()> {
-    let Some(store::Strayed { policy, holds, relation, label, is_root, is_taken }) = store::strayed(connection).await?
-    else {
-        return Ok(());
-    };
+    refuse(store::strayed(connection, None, None).await?)
+}
+
+fn refuse(strayed: Option<store::Strayed>) -> Result<()> {
+    let Some(store::Strayed { policy, holds, relation, label, is_root, is_taken }) = strayed else { return Ok(()) };
     let what = match is_root {
         true => format!("its table {relation} is"),
         false => format!("{relation}, which has rows of its subjects, is"),
@@ -242,7 +253,10 @@ pub(crate) async fn none_strayed(connection: &mut PgConnection) -> Result<()> {
             "first apply it with table = {label:?}, under its own name; or, if its subjects are those of {relation} by now, \
              lift its holds, apply it as it is, with --yes, and place them again"
         ),
-        (false, _) => "first apply it as well, in a file that has it".to_owned(),
+        (false, false) => "first apply it as well, in a file that has it".to_owned(),
+        (false, true) => format!(
+            "give {label} its name back; or, if it has no such rows by now, lift the holds, apply, and place them again"
+        ),
     };
     let holds = plural(holds, "hold");
     Err(Error::refused(format!("policy {policy} has {holds}, and {what} {label} now")).with_hint(hint))

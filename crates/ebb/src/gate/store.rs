@@ -98,8 +98,13 @@ pub(super) struct Strayed {
     pub(super) is_taken: bool,
 }
 
-pub(super) async fn strayed(connection: &mut PgConnection) -> Result<Option<Strayed>> {
-    Ok(sql!("strayed" as Strayed).fetch_optional(connection).await?)
+pub(super) async fn strayed(
+    connection: &mut PgConnection,
+    tables: Option<Vec<i64>>,
+    of: Option<(&str, &[&str])>,
+) -> Result<Option<Strayed>> {
+    let query = sql!("strayed" as Strayed).bind(tables).bind(of.map(|(policy, _)| policy));
+    Ok(query.bind(of.map(|(_, relations)| relations)).fetch_optional(connection).await?)
 }
 
 pub(super) async fn put_reach(

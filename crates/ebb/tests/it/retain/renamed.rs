@@ -1,6 +1,7 @@
 //! Tables and columns that get other names: what somebody promised about them holds under whatever name they go.
 
 use ebb::retain::{Consent, OverrideChange, TenantTerms, set_override};
+use ebb::spine::Status;
 
 use super::{SHOP, users};
 use crate::harness::{Ebb, execute, run_once, wanted};
@@ -518,4 +519,50 @@ async fn a_hold_is_lifted_where_its_policy_left_and_its_table_is_called_otherwis
     let mut tx = ebb.engine.database().read().await.unwrap();
     let unknown = ebb::retain::release(&mut tx, "users", "04", "test").await.unwrap_err();
     assert!(unknown.to_string().contains("the table is not what policy users says"), "{unknown}");
+}
+
+/// Users 1 and 2 have a post each; user 1 is on hold. A sweep takes posts of a partition.
+async fn posts() -> (Ebb, String) {
+    let ebb = Ebb::with(
+        "CREATE TABLE users (id bigint PRIMARY KEY, deleted_at timestamptz);
+         CREATE TABLE posts (user_id bigint, at timestamptz NOT NULL) PARTITION BY RANGE (at);
+         CREATE TABLE posts_first PARTITION OF posts FOR VALUES FROM ('2000-01-01Z') TO ('2100-01-01Z');
+         CREATE INDEX ON posts (user_id); INSERT INTO users VALUES (1), (2); INSERT INTO posts SELECT id, '2020-01-01Z' FROM users",
+    )
+    .await;
+    let sweep =
+        "[[expire]]\nname = \"t\"\ntable = \"public.posts_first\"\ncolumn = \"at\"\nbrake = { share = \"off\" }\n";
+    let posts =
+        "children = [{ table = \"public.posts\", column = \"user_id\", references = \"id\", action = \"delete\" }]";
+    let config = format!("{sweep}{}", users(posts));
+    ebb.apply(&config).await;
+    ebb.db.execute("SELECT ebb.place_hold('users', '1', 'court')").await;
+    (ebb, config)
+}
+
+#[tokio::test]
+async fn a_sweep_stops_while_what_it_is_a_part_of_has_another_name_than_holds_know() {
+    let (ebb, _) = posts().await;
+    ebb.db.execute("ALTER TABLE posts RENAME TO entries").await;
+    let run = ebb.again().await;
+    assert_eq!((run.status, ebb.list("user_id", "entries").await.as_str()), (Status::Failed, "1,2"), "{run:?}");
+    let says = "policy users has 1 hold, and public.posts, which has rows of its subjects, is public.entries now";
+    assert!(run.note.as_deref().is_some_and(|note| note.contains(says)), "{run:?}");
+    ebb.db.execute("ALTER TABLE entries RENAME TO posts").await;
+    ebb.db.advance("1 day").await;
+    assert_eq!((ebb.again().await.rows, ebb.list("user_id", "posts").await.as_str()), (1, "1"));
+}
+
+#[tokio::test]
+async fn a_hold_does_not_move_to_a_table_that_took_the_name_of_one_below() {
+    let (ebb, config) = posts().await;
+    ebb.db
+        .execute("ALTER TABLE posts RENAME TO posts_old; CREATE TABLE posts (user_id bigint, at timestamptz); CREATE INDEX ON posts (user_id)")
+        .await;
+    let (said, hint) = ebb.refusal(&config, Some("rotated")).await;
+    let says = "policy users has 1 hold, and public.posts, which has rows of its subjects, is public.posts_old now";
+    assert_eq!(said, says);
+    assert!(hint.contains("give public.posts_old its name back"), "{hint}");
+    assert_eq!(ebb.again().await.status, Status::Failed);
+    assert_eq!(ebb.list("user_id", "posts_old").await, "1,2");
 }
