@@ -28,7 +28,9 @@ pub(crate) async fn run() -> Result<Vec<Goal>> {
             bare.push(DUE as f64 / began.elapsed().as_secs_f64());
 
             bed.fill("k", DUE, LIVE, shuffled).await?;
+            bed.forget_statements().await;
             let summary = bed.sweep("sweep").await?;
+            bed.tell_statements().await;
             assert_eq!(summary.rows, DUE, "every due row, and no other");
             ebb.push(DUE as f64 / summary.took.as_secs_f64());
             slow_batch.push(bed.batch_ms("sweep", 0.99).await?);
